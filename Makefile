@@ -1,0 +1,40 @@
+# Every target sets up what it needs: a virtual environment in .venv with pinned versions.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test lint docs bench peers clean
+
+run: $(READY)
+	$(BIN)/python -m bayesdiv
+
+test: lint
+	$(BIN)/python -m pytest -q -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+bench: $(READY)
+	$(BIN)/python benchmarks/divergence.py
+
+# Other libraries pin other versions of torch and numpy: they get an environment of their own.
+peers:
+	PYTHON=$(PYTHON) bash benchmarks/peers.sh
+
+clean:
+	rm -rf $(VENV) .peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@

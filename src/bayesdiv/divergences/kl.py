@@ -1,0 +1,109 @@
+"""Kullback-Leibler divergence in both directions, and the closed forms that torch lacks."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal, StudentT, kl_divergence
+
+# torch offers no public way to ask whether a pair is registered without computing it.
+from torch.distributions.kl import _dispatch_kl
+
+from bayesdiv import closed_form
+from bayesdiv.closed_form import Rule
+from bayesdiv.divergences.base import Divergence, Points
+from bayesdiv.gaussian import Standard, Terms, close_to_one, minus_log1p, one_pass
+
+
+@dataclass(frozen=True)
+class KL(Divergence):
+    """Kullback-Leibler divergence of q from p: with strength 1 the ELBO (paper, eq. elbo).
+
+        KL(q ‖ p) = ∫ q log(q/p)
+
+    Example:
+        >>> from torch.distributions import Normal
+        >>> KL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
+        tensor(0.3181)
+    """
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """E_q[log q - log p]."""
+        return at_q.mean(at_q.log_q - at_q.log_p)
+
+    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
+        """The closed form registered in torch.distributions, if any."""
+        if _dispatch_kl(type(q), type(p)) is NotImplemented:
+            return None
+        return _kl_of_torch
+
+
+@dataclass(frozen=True)
+class ReverseKL(Divergence):
+    """Kullback-Leibler divergence of p from q, the limit of JS-A and JS-G at alpha = 1.
+
+        KL(p ‖ q) = ∫ p log(p/q)          (paper, eq. limit_case)
+
+    Example:
+        >>> from torch.distributions import Normal
+        >>> ReverseKL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
+        tensor(0.8069)
+    """
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """E_p[log p - log q]."""
+        return at_p.mean(at_p.log_p - at_p.log_q)
+
+    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
+        """KL's closed form with q and p in each other's place, if there is one."""
+        rule = closed_form.find(KL(), p, q)
+        return None if rule is None else lambda _, q, p: rule(KL(), p, q)
+
+
+def _kl_of_torch(_: Divergence, q: Distribution, p: Distribution) -> Tensor:
+    return kl_divergence(q, p)
+
+
+@closed_form.register(KL, Normal, Normal)
+def _(_: KL, q: Normal, p: Normal) -> Tensor:
+    return one_pass(_kl, q, p)
+
+
+@closed_form.register(ReverseKL, Normal, Normal)
+def _(_: ReverseKL, q: Normal, p: Normal) -> Tensor:
+    return one_pass(_reverse_kl, q, p)
+
+
+@closed_form.register(KL, StudentT, Normal)
+def _(_: KL, q: StudentT, p: Normal) -> Tensor:
+    """-H(q) + ½ log(2π σ²) + (Var q + (mean q - μ)²) / 2σ², infinite for df ≤ 2."""
+    finite = q.df > 2
+    df = torch.where(finite, q.df, 3.0)
+    variance = q.scale**2 * df / (df - 2)
+    value = (
+        0.5 * math.log(2 * math.pi)
+        + p.scale.log()
+        + (variance + (q.loc - p.loc) ** 2) / (2 * p.scale**2)
+        - q.entropy()
+    )
+    return torch.where(finite, value, math.inf)
+
+
+def _kl(block: Standard, _: float | Tensor) -> Terms:
+    """½(r² + δ² - 1) - log r, with y = r² - 1 kept apart from log(1+y)."""
+    delta, ratio, excess = block
+    y = excess * (excess + 2)
+    rest = minus_log1p(y, 2 * ratio.log(), close_to_one(excess))
+    return Terms(0.5 * (rest + delta * delta), delta, y)
+
+
+def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:
+    """½((1 + δ²)/r² - 1) + log r, with y' = 1/r² - 1 kept apart from log(1+y')."""
+    delta, ratio, excess = block
+    far = delta / ratio
+    # Divided twice: r² alone would underflow for r < 1e-19 in float32.
+    y = -(excess * (excess + 2)) / ratio / ratio
+    rest = minus_log1p(y, -2 * ratio.log(), close_to_one(excess))
+    square = far * far
+    return Terms(0.5 * (rest + square), far / ratio, -(y + square))

@@ -1,0 +1,142 @@
+"""JS-A of two Gaussians from a Taylor table: for many float32 weights on a CPU, at a fixed alpha.
+
+The divergence depends on two numbers, D = |μ-μ_p| / √(σ²+σ_p²) and η = log σ/σ_p. It is tabulated
+on a grid of these with its derivatives up to the second, and read off by a polynomial around the
+nearest node. The one-sided rule builds the table, stays its definition, and computes what lies
+outside it.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from bayesdiv.divergences.one_sided import Mixture, Number, equally_spaced, one_sided, window
+from bayesdiv.gaussian import GaussianRule, Standard, Terms
+
+LOWEST, HIGHEST, STEPS = -12, 8, 24  # of η: e^8 = 3000, and a node at η = 0
+FARTHEST, COLUMNS = 9.0, 384  # of D: beyond it the gap to the bound is under 1e-7
+FEWEST = 8192  # below, the rule costs less than the table
+MARGIN = 3  # extra rows and columns for the differences that give second derivatives
+BUILD_NODES = 64
+
+
+def fits(alpha: Number, q: Normal, p: Normal) -> bool:
+    """Whether the table serves: float32, CPU, many weights, a number in [0.002, 0.998]."""
+    if isinstance(alpha, Tensor) or not 0.002 <= alpha <= 0.998:
+        return False
+    parameters = (q.loc, q.scale, p.loc, p.scale)
+    on_cpu = all(x.dtype == torch.float32 and x.device.type == "cpu" for x in parameters)
+    return on_cpu and max(x.numel() for x in parameters) >= FEWEST
+
+
+@lru_cache(maxsize=8)
+def of(mixture: Mixture) -> GaussianRule:
+    """The rule that looks the divergence with these weights up."""
+    return _Table.built(mixture).look_up
+
+
+class _Table(NamedTuple):
+    mixture: Mixture
+    value: Tensor
+    by_eta: Tensor
+    by_distance: Tensor
+    by_eta_twice: Tensor
+    by_both: Tensor
+    by_distance_twice: Tensor
+
+    @classmethod
+    def built(cls, mixture: Mixture) -> "_Table":
+        rows = torch.arange(LOWEST * STEPS - MARGIN, HIGHEST * STEPS + MARGIN + 1) / STEPS
+        columns = torch.arange(-MARGIN, COLUMNS + MARGIN + 1) * (FARTHEST / COLUMNS)
+        eta, distance = torch.meshgrid(rows.double(), columns.double(), indexing="ij")
+        ratio = eta.exp()
+        root = (1 + ratio.square()).sqrt()
+        flat = Standard((distance * root).reshape(-1), ratio.reshape(-1), eta.expm1().reshape(-1))
+        nodes = equally_spaced(BUILD_NODES, window(BUILD_NODES, mixture))
+        parts = [
+            one_sided(Standard(*piece), mixture, nodes)[:3]
+            for piece in zip(*(x.split(4096) for x in flat), strict=True)
+        ]
+        value, d_delta, d_eta = (
+            torch.cat(pieces).reshape(eta.shape) for pieces in zip(*parts, strict=True)
+        )
+        # From (δ, η) to (D, η): δ = D √(1+r²) moves with η too.
+        by_distance = d_delta * root
+        by_eta = d_eta + d_delta * distance * ratio.square() / root
+        steps = (1 / STEPS, FARTHEST / COLUMNS)
+        arrays = (
+            _inner(value),
+            _inner(by_eta),
+            _inner(by_distance),
+            _difference(by_eta, 0) / steps[0],
+            _difference(by_distance, 0) / steps[0],
+            _difference(by_distance, 1) / steps[1],
+        )
+        return cls(mixture, *(array.float().flatten().contiguous() for array in arrays))
+
+    def look_up(self, block: Standard, _: Number) -> Terms:
+        """Value and derivatives of a block, by the second-order polynomial of the nearest node."""
+        delta, ratio, _excess = block
+        square = ratio * ratio
+        total = 1 + square
+        root = total.rsqrt()
+        distance = (delta.abs() * root).clamp_(max=FARTHEST)
+        log_ratio = ratio.log()
+        eta = log_ratio.clamp(LOWEST, HIGHEST)
+        row = (eta * STEPS).round_()
+        column = (distance * (COLUMNS / FARTHEST)).round_()
+        index = ((row - LOWEST * STEPS) * (COLUMNS + 1) + column).int()
+        eta.sub_(row, alpha=1 / STEPS)
+        distance_off = distance.sub(column, alpha=FARTHEST / COLUMNS)
+        value, by_eta, by_distance, eta_twice, both, distance_twice = (
+            array.index_select(0, index) for array in self[1:]
+        )
+        # Half of the second-order step on each derivative gives the value, the whole the
+        # derivative.
+        eta_step = (eta_twice * eta).addcmul_(both, distance_off)
+        distance_step = (both * eta).addcmul_(distance_twice, distance_off)
+        value.addcmul_(eta, by_eta.add(eta_step, alpha=0.5))
+        value.addcmul_(distance_off, by_distance.add(distance_step, alpha=0.5))
+        by_eta.add_(eta_step)
+        by_distance.add_(distance_step)
+        bound = self.mixture.bound
+        terms = Terms(
+            value.clamp_(0.0, bound),  # type: ignore[arg-type]
+            by_distance * root * delta.sign(),
+            by_eta.sub_(by_distance * distance * square * root * root),
+        )
+        return self._with_outliers(terms, block, log_ratio)
+
+    def _with_outliers(self, terms: Terms, block: Standard, log_ratio: Tensor) -> Terms:
+        """The same, with weights whose scale lies outside the table computed by the rule."""
+        low, high = (x.item() for x in log_ratio.aminmax())
+        if low >= LOWEST and high <= HIGHEST:
+            return terms
+        outside = (log_ratio < LOWEST) | (log_ratio > HIGHEST)
+        places = outside.nonzero().squeeze(1)
+        nodes = equally_spaced(40, window(40, self.mixture))
+        exact = one_sided(Standard(*(x[places] for x in block)), self.mixture, nodes)
+        for mine, right in zip(terms[:3], exact[:3], strict=True):
+            mine[places] = right
+        return terms
+
+
+def _inner(array: Tensor) -> Tensor:
+    return array[MARGIN:-MARGIN, MARGIN:-MARGIN]
+
+
+def _difference(array: Tensor, axis: int) -> Tensor:
+    """Sixth-order central difference along an axis, a step of 1, without the margin."""
+    array = array.movedim(axis, 0)
+    size = array.shape[0] - 2 * MARGIN
+    parts = [
+        c * (array[MARGIN + k : MARGIN + k + size] - array[MARGIN - k : MARGIN - k + size])
+        for k, c in ((1, 45 / 60), (2, -9 / 60), (3, 1 / 60))
+    ]
+    inner = torch.stack(parts).sum(0).movedim(0, axis)
+    other = [slice(MARGIN, -MARGIN), slice(MARGIN, -MARGIN)]
+    other[axis] = slice(None)
+    return inner[tuple(other)]

@@ -1,0 +1,186 @@
+"""Divergences of two Gaussians in one pass: the value and its derivatives together, in blocks.
+
+Every such divergence depends on δ = (μ-μ_p)/σ_p and r = σ/σ_p alone, so a rule is a function of
+these two that returns the value, ∂/∂δ and ∂/∂log r. What is common to all rules (broadcasting,
+blocks that stay in cache, the chain rule to loc and scale of both sides) is here, once.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.distributions import Normal
+
+from bayesdiv.densities import common_shape
+
+# Sized to a core's second-level cache for rules that hold about ten temporaries of a block.
+BLOCK = 1 << 16
+# On a GPU a block only bounds the memory; a launch should fill the chip.
+GPU_BLOCKS = 64
+
+
+class LocScale(Protocol):
+    """A distribution told by a place and a scale."""
+
+    @property
+    def loc(self) -> Tensor: ...  # noqa: D102
+    @property
+    def scale(self) -> Tensor: ...  # noqa: D102
+
+
+class Standard(NamedTuple):
+    """A block of weights in the units of the prior: q = N(delta, ratio), p = N(0, 1)."""
+
+    delta: Tensor
+    ratio: Tensor
+    excess: Tensor  # ratio - 1 from the difference of the scales: no digits lost near 1
+
+
+class Terms(NamedTuple):
+    """A divergence of a block and its derivatives by δ, by log r and, where asked, by alpha."""
+
+    value: Tensor
+    d_delta: Tensor
+    d_log_ratio: Tensor
+    d_alpha: Tensor | None = None
+
+
+GaussianRule = Callable[[Standard, float | Tensor], Terms]
+
+
+def one_pass(
+    rule: GaussianRule, q: Normal, p: LocScale, alpha: float | Tensor = 0.0, block: int = BLOCK
+) -> Tensor:
+    """The divergence by `rule`, one value a weight, differentiable by q, p and a tensor alpha.
+
+    Only the derivatives are kept for the backward pass, whatever the rule does inside. `p` is any
+    prior told by its loc and scale, in whose units the rule works.
+    """
+    parameters = [q.loc, q.scale, p.loc, p.scale]
+    shape = common_shape(*(parameter.shape for parameter in parameters))
+    if isinstance(alpha, Tensor):
+        shape = common_shape(shape, alpha.shape)
+        alpha = _flat(alpha.to(q.loc.dtype), shape)
+    flat = [_flat(parameter, shape) for parameter in parameters]
+    value = _OnePass.apply(*flat, alpha, rule, block)[0]  # type: ignore[no-untyped-call]
+    return value.reshape(shape)  # type: ignore[no-any-return]
+
+
+def _flat(parameter: Tensor, shape: torch.Size) -> Tensor:
+    """One axis of weights, or none where a single number serves all of them."""
+    if parameter.numel() == 1 and shape.numel() != 1:
+        return parameter.reshape(())
+    return parameter.expand(shape).reshape(-1)
+
+
+class _OnePass(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        loc: Tensor,
+        scale: Tensor,
+        prior_loc: Tensor,
+        prior_scale: Tensor,
+        alpha: float | Tensor,
+        rule: GaussianRule,
+        block: int,
+    ) -> tuple[Tensor, ...]:
+        arguments = (loc, scale, prior_loc, prior_scale, alpha)
+        count = max(a.numel() for a in arguments if isinstance(a, Tensor))
+        if loc.is_cuda:
+            block *= GPU_BLOCKS
+        if torch.compiler.is_compiling() or count <= block:
+            return _terms(rule, *arguments)
+        parts = [
+            _terms(rule, *(_part(x, start, block) for x in arguments))  # type: ignore[arg-type]
+            for start in range(0, count, block)
+        ]
+        return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.learns_alpha = isinstance(inputs[4], Tensor) and inputs[4].requires_grad
+        ctx.shapes = [x.shape if isinstance(x, Tensor) else None for x in inputs]
+        learns_prior = inputs[2].requires_grad or inputs[3].requires_grad
+        ctx.save_for_backward(*output[1:], *(inputs[:4] if learns_prior else ()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 7
+        d_loc, d_scale, d_alpha, *parameters = ctx.saved_tensors
+        by_loc, by_scale = grad * d_loc, grad * d_scale
+        gradients: list[Tensor | None] = [by_loc, by_scale, None, None, None]
+        if parameters:
+            loc, scale, prior_loc, prior_scale = parameters
+            # The value stays when all four move or stretch together, which gives the prior's part.
+            gradients[2] = -by_loc
+            gradients[3] = -(scale * by_scale + (loc - prior_loc) * by_loc) / prior_scale
+        if ctx.learns_alpha:
+            gradients[4] = grad * d_alpha
+        fitted = [
+            g.sum_to_size(shape) if g is not None and needed else None
+            for g, shape, needed in zip(
+                gradients, ctx.shapes[:5], ctx.needs_input_grad[:5], strict=True
+            )
+        ]
+        return (*fitted, None, None)
+
+
+def _part(argument: float | Tensor, start: int, length: int) -> float | Tensor:
+    if isinstance(argument, Tensor) and argument.dim():
+        return argument[start : start + length]
+    return argument
+
+
+def _terms(
+    rule: GaussianRule,
+    loc: Tensor,
+    scale: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    alpha: float | Tensor,
+) -> tuple[Tensor, ...]:
+    """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
+    standard = Standard(
+        (loc - prior_loc) / prior_scale, scale / prior_scale, (scale - prior_scale) / prior_scale
+    )
+    terms = rule(standard, alpha)
+    d_alpha = terms.value.new_empty(0) if terms.d_alpha is None else terms.d_alpha
+    return terms.value, terms.d_delta / prior_scale, terms.d_log_ratio / scale, d_alpha
+
+
+def close_to_one(excess: Tensor) -> Tensor | None:
+    """Where r is so near 1 that logarithms cancel; None if nowhere, which spares the series."""
+    near = excess.abs() < 0.05
+    if not excess.is_cuda and not torch.compiler.is_compiling() and not bool(near.any()):
+        return None
+    return near
+
+
+def minus_log1p(y: Tensor, log1p: Tensor, near: Tensor | None) -> Tensor:
+    """The positive y - log(1+y) to full relative accuracy, given log(1+y) for y far from 0.
+
+    Near 0 with s = y/(2+y): log(1+y) = 2 (s + s³/3 + s⁵/5 + …), hence y s - 2 s³ (1/3 + s²/5 + …).
+    """
+    if near is None:
+        return y - log1p
+    s = y / (2 + y)
+    square = s * s
+    terms = 6 if y.dtype == torch.float64 else 3
+    series = torch.full_like(s, 1 / (2 * terms + 1))
+    for k in range(terms - 1, 0, -1):
+        series = series * square + 1 / (2 * k + 1)
+    return torch.where(near, s * (y - 2 * square * series), y - log1p)
+
+
+def log_number(number: float | Tensor) -> float | Tensor:
+    """The logarithm of a number or of a tensor."""
+    return number.log() if isinstance(number, Tensor) else math.log(number)
