@@ -95,11 +95,16 @@ class _OnePass(torch.autograd.Function):
             block *= GPU_BLOCKS
         if torch.compiler.is_compiling() or count <= block:
             return _terms(rule, *arguments)
-        parts = [
-            _terms(rule, *(_part(x, start, block) for x in arguments))  # type: ignore[arg-type]
-            for start in range(0, count, block)
-        ]
-        return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
+        first = _terms(rule, *(_part(x, 0, block) for x in arguments))  # type: ignore[arg-type]
+        # Written in place block by block, so that the pieces never exist beside the whole.
+        whole = tuple(piece.new_empty(count if piece.numel() else 0) for piece in first)
+        for start in range(0, count, block):
+            cut = [_part(x, start, block) for x in arguments]
+            pieces = first if start == 0 else _terms(rule, *cut)  # type: ignore[arg-type]
+            for target, piece in zip(whole, pieces, strict=True):
+                if piece.numel():
+                    target[start : start + block] = piece
+        return whole
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

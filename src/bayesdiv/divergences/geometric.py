@@ -9,7 +9,7 @@ from torch.distributions import Distribution, Normal
 
 from bayesdiv import closed_form
 from bayesdiv.closed_form import Rule
-from bayesdiv.densities import common_shape
+from bayesdiv.densities import common_shape, places
 from bayesdiv.divergences.base import Divergence, Points, checked_alpha
 from bayesdiv.divergences.kl import KL, ReverseKL, _kl, _reverse_kl
 from bayesdiv.gaussian import Standard, Terms, close_to_one, minus_log1p, one_pass
@@ -136,8 +136,9 @@ class Zero(Divergence):
 @closed_form.register(Zero, Distribution, Distribution)
 def _(_: Zero, q: Distribution, p: Distribution) -> Tensor:
     shape = common_shape(q.batch_shape, p.batch_shape)
-    # A product with the mean keeps dtype, device and the graph: its gradient is 0, not missing.
-    return (q.mean * 0.0).expand(shape)
+    loc, scale = places(q)[0]
+    # Products keep dtype, device and the graph: the gradient is 0, not missing.
+    return (loc * 0.0 + scale * 0.0).expand(shape)
 
 
 @closed_form.register(WeightedKL, Normal, Normal)

@@ -136,8 +136,12 @@ def window(count: int, mixture: Mixture) -> float:
     The share of the last node, exp(-E²/2), is to be as small beside 1/c as it is at c = 1; c of
     either side counts, since some weights may have q and p swapped.
     """
-    tilt = max(torch.as_tensor(m.tilt).max().item() for m in (mixture, mixture.swapped))
+    tilt = max(_largest(m.tilt) for m in (mixture, mixture.swapped))
     return math.sqrt(_base_window(count) ** 2 + 2 * math.log(max(1.0, 1.5 * tilt)))
+
+
+def _largest(number: Number) -> float:
+    return float(number.max()) if isinstance(number, Tensor) else number
 
 
 def _base_window(count: int) -> float:
@@ -268,8 +272,7 @@ def _uniform(block: Standard, mixture: Mixture, count: int) -> Terms:
     delta, ratio, _ = block
     weights = _Weights.of(mixture)
     # p softplus(z) reaches as far as q odds > 1, which is beyond 9 scales when alpha is near 1.
-    odds = torch.as_tensor(mixture.odds).max().item()
-    reach = math.sqrt(81 + 2 * math.log(max(1.0, odds))) * ratio
+    reach = math.sqrt(81 + 2 * math.log(max(1.0, _largest(mixture.odds)))) * ratio
     low, high = (delta - reach).clamp(-1, 1), (delta + reach).clamp(-1, 1)
     gauss = np.polynomial.legendre.leggauss(count)
     points, shares = (ratio.new_tensor(side).unsqueeze(1) for side in gauss)  # (K, 1)

@@ -127,6 +127,9 @@ def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
     # log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y), which near 0 does not
     # cancel.
     value = log_v / rest - log_square
+    if order < 0.5:  # the same, free of the cancellation that a small order brings
+        inverse = -y / ratio.square()
+        value = (order * log_square + (order * inverse).log1p()) / rest
     if near is not None:
         # ε > 1 stretches y out of the series' range, hence the second test.
         near = near & ((rest * y).abs() < 0.1)

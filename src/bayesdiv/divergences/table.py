@@ -18,7 +18,7 @@ from bayesdiv.gaussian import GaussianRule, Standard, Terms
 
 LOWEST, HIGHEST, STEPS = -12, 8, 24  # of η: e^8 = 3000, and a node at η = 0
 FARTHEST, COLUMNS = 9.0, 384  # of D: beyond it the gap to the bound is under 1e-7
-FEWEST = 8192  # below, the rule costs less than the table
+FEWEST = 2048  # below, the rule costs less than the table
 MARGIN = 3  # extra rows and columns for the differences that give second derivatives
 BUILD_NODES = 64
 
