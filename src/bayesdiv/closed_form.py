@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bayesdiv.divergences.base import Divergence
 
 Rule = Callable[["Divergence", Distribution, Distribution], Tensor]
+Prepared = Callable[[Distribution, Distribution], Tensor]
 _Entry = TypeVar("_Entry", bound=Callable[..., Tensor])
 _RULES: dict[tuple[type, type, type], Rule] = {}
 
@@ -28,8 +29,12 @@ class NodeRule(ABC):
     nodes: int | None = None
 
     @abstractmethod
+    def prepare(self, divergence: "Divergence", q: Distribution, p: Distribution) -> Prepared:
+        """The rule for pairs like this one, its nodes laid out: what a compiled step calls."""
+
     def __call__(self, divergence: "Divergence", q: Distribution, p: Distribution) -> Tensor:
         """One value a weight."""
+        return self.prepare(divergence, q, p)(q, p)
 
 
 def register(

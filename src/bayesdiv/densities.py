@@ -22,6 +22,8 @@ def check_pair(q: Distribution, p: Distribution) -> torch.Size:
             raise TypeError(f"{name} must be a torch distribution, got {distribution!r}")
         if type(distribution).log_prob is Distribution.log_prob:
             raise TypeError(f"{name} must have log_prob, which {type(distribution).__name__} lacks")
+        if getattr(distribution.support, "is_discrete", False):
+            raise ValueError(f"{name} must be continuous, got {type(distribution).__name__}")
         if distribution.event_shape:
             inner = " (its base_dist will do)" if isinstance(distribution, Independent) else ""
             raise ValueError(

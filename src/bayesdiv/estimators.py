@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
@@ -24,6 +24,8 @@ from bayesdiv.densities import (
     whole_line,
 )
 from bayesdiv.divergences.base import Divergence, Points
+
+Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
 
 class NoExactForm(LookupError):
@@ -56,16 +58,22 @@ class Estimator(ABC):
             weights: draws of q, shape (samples, *weights), that an estimator which samples uses in
                 the place of its own, such as those of the forward pass.
         """
+        return self.prepare(divergence, q, p)(q, p, weights)
+
+    def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """A function of q, p and weights (or None) for pairs like this one.
+
+        All that does not depend on values is done here, once: checks, the look-up of the rule, its
+        nodes or its table. The function itself compiles into one graph where the rule is exact.
+        """
         if not isinstance(divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
         check_pair(q, p)
-        return self.compute(divergence.reduced(), q, p, weights)
+        return self.prepared(divergence.reduced(), q, p)
 
     @abstractmethod
-    def compute(
-        self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
-    ) -> Tensor:
-        """The value for a checked pair and a reduced divergence."""
+    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """What `prepare` returns, for a checked pair and a reduced divergence."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +97,17 @@ class Exact(Estimator):
         if self.nodes is not None and self.nodes < 8:
             raise ValueError(f"nodes must be at least 8, got {self.nodes}")
 
-    def compute(
-        self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
-    ) -> Tensor:
-        """The registered rule's value."""
+    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """The registered rule, with its nodes."""
         rule = closed_form.find(divergence, q, p)
         if rule is None:
             raise NoExactForm(divergence, q, p)
-        if self.nodes is not None and isinstance(rule, closed_form.NodeRule):
-            rule = replace(rule, nodes=self.nodes)
-        return rule(divergence, q, p)
+        if isinstance(rule, closed_form.NodeRule):
+            rule = rule if self.nodes is None else replace(rule, nodes=self.nodes)
+            compute = rule.prepare(divergence, q, p)
+        else:
+            compute = partial(rule, divergence)
+        return lambda q, p, _: compute(q, p)
 
 
 @dataclass(frozen=True)
@@ -126,10 +135,13 @@ class MonteCarlo(Estimator):
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
 
-    def compute(
+    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """The divergence's estimate from equally weighted draws."""
+        return partial(self._compute, divergence)
+
+    def _compute(
         self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
     ) -> Tensor:
-        """The divergence's estimate from equally weighted draws."""
         shape = common_shape(q.batch_shape, p.batch_shape)
         learned = torch.is_grad_enabled() and q.has_rsample
         if weights is None:
@@ -205,10 +217,11 @@ class Quadrature(Estimator):
         if self.points < 2:
             raise ValueError(f"points must be at least 2, got {self.points}")
 
-    def compute(
-        self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
-    ) -> Tensor:
+    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """The divergence's estimate from the nodes of all panels, some weights at a time."""
+        return lambda q, p, _: self._compute(divergence, q, p)
+
+    def _compute(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
         shape = common_shape(q.batch_shape, p.batch_shape)
         q, p = q.expand(shape), p.expand(shape)
         anchors = len(places(q)) + len(places(p))
@@ -323,11 +336,9 @@ class Auto(Estimator):
 
     fallback: Estimator = field(default_factory=MonteCarlo)
 
-    def compute(
-        self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
-    ) -> Tensor:
-        """The value by the estimator that fits."""
-        return self.choose(divergence, q, p).compute(divergence, q, p, weights)
+    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """The way of the estimator that fits."""
+        return self.choose(divergence, q, p).prepared(divergence, q, p)
 
     def choose(self, divergence: Divergence, q: Distribution, p: Distribution) -> Estimator:
         """The estimator that fits this divergence and pair."""

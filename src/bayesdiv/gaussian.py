@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import Normal
 
 from bayesdiv.densities import common_shape
@@ -64,9 +63,15 @@ def one_pass(
     if isinstance(alpha, Tensor):
         shape = common_shape(shape, alpha.shape)
         alpha = _flat(alpha.to(q.loc.dtype), shape)
-    flat = [_flat(parameter, shape) for parameter in parameters]
-    value = _OnePass.apply(*flat, alpha, rule, block)[0]  # type: ignore[no-untyped-call]
+    # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
+    link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
+    flat = [_flat(_at_least_float32(parameter), shape) for parameter in parameters]
+    value = _OnePass.apply(*flat, alpha, link, rule, block)[0]  # type: ignore[no-untyped-call]
     return value.reshape(shape)  # type: ignore[no-any-return]
+
+
+def _at_least_float32(parameter: Tensor) -> Tensor:
+    return parameter.float() if parameter.dtype in (torch.float16, torch.bfloat16) else parameter
 
 
 def _flat(parameter: Tensor, shape: torch.Size) -> Tensor:
@@ -86,6 +91,7 @@ class _OnePass(torch.autograd.Function):
         prior_loc: Tensor,
         prior_scale: Tensor,
         alpha: float | Tensor,
+        link: Tensor,
         rule: GaussianRule,
         block: int,
     ) -> tuple[Tensor, ...]:
@@ -113,14 +119,13 @@ class _OnePass(torch.autograd.Function):
         ctx.learns_alpha = isinstance(inputs[4], Tensor) and inputs[4].requires_grad
         ctx.shapes = [x.shape if isinstance(x, Tensor) else None for x in inputs]
         learns_prior = inputs[2].requires_grad or inputs[3].requires_grad
-        ctx.save_for_backward(*output[1:], *(inputs[:4] if learns_prior else ()))
+        ctx.save_for_backward(inputs[5], *output[1:], *(inputs[:4] if learns_prior else ()))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return (None,) * 7
-        d_loc, d_scale, d_alpha, *parameters = ctx.saved_tensors
+            return (None,) * 8
+        link, d_loc, d_scale, d_alpha, *parameters = ctx.saved_tensors
         by_loc, by_scale = grad * d_loc, grad * d_scale
         gradients: list[Tensor | None] = [by_loc, by_scale, None, None, None]
         if parameters:
@@ -136,7 +141,29 @@ class _OnePass(torch.autograd.Function):
                 gradients, ctx.shapes[:5], ctx.needs_input_grad[:5], strict=True
             )
         ]
-        return (*fitted, None, None)
+        if torch.is_grad_enabled() and link.requires_grad:
+            fitted = [g if g is None else _Once.apply(g, link) for g in fitted]  # type: ignore
+        return (*fitted, None, None, None)
+
+
+class _Once(torch.autograd.Function):
+    """Hands a first derivative on, and refuses to be differentiated where torch would answer 0."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, link: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise RuntimeError(
+            "a divergence computed in one pass has no second derivative: use Quadrature() for it"
+        )
 
 
 def _part(argument: float | Tensor, start: int, length: int) -> float | Tensor:
@@ -165,9 +192,17 @@ def _terms(
 def close_to_one(excess: Tensor) -> Tensor | None:
     """Where r is so near 1 that logarithms cancel; None if nowhere, which spares the series."""
     near = excess.abs() < 0.05
-    if not excess.is_cuda and not torch.compiler.is_compiling() and not bool(near.any()):
-        return None
-    return near
+    return near if any_of(near) else None
+
+
+def any_of(mask: Tensor) -> bool:
+    """Whether it holds anywhere; True where the question would halt a GPU or cannot be traced."""
+    if mask.is_cuda or torch.compiler.is_compiling():
+        return True
+    try:
+        return bool(mask.any())
+    except RuntimeError:  # under vmap a value decides nothing
+        return True
 
 
 def minus_log1p(y: Tensor, log1p: Tensor, near: Tensor | None) -> Tensor:

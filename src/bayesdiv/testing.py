@@ -136,4 +136,4 @@ def _gradient(
     value = estimator(divergence, Normal(loc, scale), p).sum()
     if not value.requires_grad:  # such as Renyi(0), which does not depend on q at all
         return torch.zeros(2, dtype=loc.dtype)
-    return torch.stack(torch.autograd.grad(value, (loc, scale)))
+    return torch.stack(torch.autograd.grad(value, (loc, scale), materialize_grads=True))

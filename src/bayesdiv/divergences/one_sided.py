@@ -9,16 +9,16 @@ pass.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Normal, Uniform
+from torch.distributions import Distribution, Normal, Uniform
 
-from bayesdiv.closed_form import NodeRule
+from bayesdiv.closed_form import NodeRule, Prepared
 from bayesdiv.divergences.base import Divergence
-from bayesdiv.gaussian import BLOCK, Standard, Terms, log_number, one_pass
+from bayesdiv.gaussian import BLOCK, Standard, Terms, any_of, log_number, one_pass
 
 NODES = 40
 UNIFORM_NODES = 96
@@ -82,20 +82,22 @@ class OneSided(NodeRule):
     Without a node count, many float32 weights on a CPU go through a table of the same function.
     """
 
-    def __call__(self, divergence: Divergence, q: Normal, p: Normal) -> Tensor:  # type: ignore[override]
-        """One value a weight."""
+    def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
+        """The table if it serves, else the sum over nodes."""
         from bayesdiv.divergences import table
 
         alpha, mixture = _weights_of(divergence)
         if self.nodes is None and table.fits(alpha, q, p):
-            return one_pass(table.of(mixture(alpha)), q, p)
+            look_up = table.of(mixture(alpha))
+            return lambda q, p: one_pass(look_up, cast(Normal, q), cast(Normal, p))
         count = self.nodes or NODES
-        reach = window(count, mixture(alpha))
+        nodes = equally_spaced(count, window(count, mixture(alpha)))
 
         def rule(block: Standard, alpha: Number) -> Terms:
-            return one_sided(block, mixture(alpha), equally_spaced(count, reach))
+            return one_sided(block, mixture(alpha), nodes)
 
-        return one_pass(rule, q, p, alpha, block=BLOCK // count)
+        block = BLOCK // count
+        return lambda q, p: one_pass(rule, cast(Normal, q), cast(Normal, p), alpha, block)
 
 
 class _Edges(NamedTuple):
@@ -112,16 +114,24 @@ class UniformPrior(NodeRule):
     right where that of a sample is not: a reparametrised draw never sees the edge of the support.
     """
 
-    def __call__(self, divergence: Divergence, q: Normal, p: Uniform) -> Tensor:  # type: ignore[override]
-        """One value a weight."""
+    def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
+        """The sum over Gauss-Legendre nodes."""
         alpha, mixture = _weights_of(divergence)
-        count = self.nodes or UNIFORM_NODES
-        unit = _Edges((p.low + p.high) / 2, (p.high - p.low) / 2)
+        gauss = np.polynomial.legendre.leggauss(self.nodes or UNIFORM_NODES)
+        nodes = tuple(gauss[0].tolist()), tuple(gauss[1].tolist())
+        # q's density times the odds exceeds p's beyond 9 scales when alpha is near 1.
+        odds = max(1.0, _largest(mixture(alpha).odds))
+        reach = math.sqrt(81 + 2 * math.log(odds))
 
         def rule(block: Standard, alpha: Number) -> Terms:
-            return _uniform(block, mixture(alpha), count)
+            return _uniform(block, mixture(alpha), nodes, reach)
 
-        return one_pass(rule, q, unit, alpha, block=BLOCK // count)
+        def compute(q: Distribution, p: Distribution) -> Tensor:
+            low, high = cast(Uniform, p).low, cast(Uniform, p).high
+            unit = _Edges((low + high) / 2, (high - low) / 2)
+            return one_pass(rule, cast(Normal, q), unit, alpha, BLOCK // len(nodes[0]))
+
+        return compute
 
 
 def _weights_of(divergence: Divergence) -> tuple[Number, Callable[[Number], Mixture]]:
@@ -141,7 +151,7 @@ def window(count: int, mixture: Mixture) -> float:
 
 
 def _largest(number: Number) -> float:
-    return float(number.max()) if isinstance(number, Tensor) else number
+    return float(number.detach().max()) if isinstance(number, Tensor) else number
 
 
 def _base_window(count: int) -> float:
@@ -185,7 +195,7 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     weights = _Weights.of(mixture)
     y = excess * (excess + 2)
     swap = ratio > 1
-    if not swap.is_cuda and not torch.compiler.is_compiling() and not bool(swap.any()):
+    if not any_of(swap):
         return _narrow(delta, ratio, -y, weights, learned, nodes)
     inverse, other = ratio.reciprocal(), mixture.swapped
     near = torch.where(swap, delta * inverse, delta)
@@ -244,14 +254,15 @@ def _narrow(
 
 
 def _bends(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Softplus(-z), sigmoid(-z) and h(z) = e^-z softplus(z), by one exp and one log; uses z up."""
+    """Softplus(-z), sigmoid(-z) and h(z) = e^-z softplus(z), by one exp and one log."""
     limit = 700.0 if z.dtype == torch.float64 else 80.0
-    positive = z.clamp_(-limit, limit) >= 0
+    z = z.clamp(-limit, limit)
+    positive = z >= 0
     small = z.abs().neg_().exp_()  # e^-|z|
     log = small.log1p()
     sigmoid = torch.where(positive, small, 1.0).div_(1 + small)
     tilted = torch.where(positive, (z + log).mul_(small), log / small)
-    return z.neg_().clamp_(min=0.0).add_(log), sigmoid, tilted
+    return z.neg_().relu_().add_(log), sigmoid, tilted
 
 
 def _inside(value: Tensor, bound: Number) -> Tensor:
@@ -267,15 +278,12 @@ def _by_alpha(mixture: Mixture, fall: Tensor, rise: Tensor, inner: Tensor) -> Te
     return mixture.outer_slope * by_outer + mixture.inner_slope * by_inner
 
 
-def _uniform(block: Standard, mixture: Mixture, count: int) -> Terms:
+def _uniform(block: Standard, mixture: Mixture, nodes: Nodes, reach: float) -> Terms:
     """Value and derivatives against U(-1, 1), nodes where q and the support overlap."""
     delta, ratio, _ = block
     weights = _Weights.of(mixture)
-    # p softplus(z) reaches as far as q odds > 1, which is beyond 9 scales when alpha is near 1.
-    reach = math.sqrt(81 + 2 * math.log(max(1.0, _largest(mixture.odds)))) * ratio
-    low, high = (delta - reach).clamp(-1, 1), (delta + reach).clamp(-1, 1)
-    gauss = np.polynomial.legendre.leggauss(count)
-    points, shares = (ratio.new_tensor(side).unsqueeze(1) for side in gauss)  # (K, 1)
+    low, high = ((delta + sign * reach * ratio).clamp(-1, 1) for sign in (-1, 1))
+    points, shares = (ratio.new_tensor(side).unsqueeze(1) for side in nodes)  # (K, 1)
     half = 0.5 * (high - low)
     epsilon = (0.5 * (low + high) + half * points - delta) / ratio  # (K, n)
     log_q = -0.5 * epsilon.square() - ratio.log() - 0.5 * math.log(2 * math.pi)

@@ -11,23 +11,24 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Distribution
 
+from bayesdiv.densities import places
 from bayesdiv.divergences.one_sided import Mixture, Number, equally_spaced, one_sided, window
 from bayesdiv.gaussian import GaussianRule, Standard, Terms
 
-LOWEST, HIGHEST, STEPS = -12, 8, 24  # of η: e^8 = 3000, and a node at η = 0
+LOWEST, HIGHEST, STEPS = -18, 18, 48  # of η, with a node at 0; beyond, it is the bound to 1e-5
 FARTHEST, COLUMNS = 9.0, 384  # of D: beyond it the gap to the bound is under 1e-7
 FEWEST = 2048  # below, the rule costs less than the table
 MARGIN = 3  # extra rows and columns for the differences that give second derivatives
-BUILD_NODES = 64
+BUILD_NODES = 56
 
 
-def fits(alpha: Number, q: Normal, p: Normal) -> bool:
-    """Whether the table serves: float32, CPU, many weights, a number in [0.002, 0.998]."""
-    if isinstance(alpha, Tensor) or not 0.002 <= alpha <= 0.998:
+def fits(alpha: Number, q: Distribution, p: Distribution) -> bool:
+    """Whether the table serves: float32, CPU, many weights, a number in [0.01, 0.99]."""
+    if isinstance(alpha, Tensor) or not 0.01 <= alpha <= 0.99:
         return False
-    parameters = (q.loc, q.scale, p.loc, p.scale)
+    parameters = (*places(q)[0], *places(p)[0])
     on_cpu = all(x.dtype == torch.float32 and x.device.type == "cpu" for x in parameters)
     return on_cpu and max(x.numel() for x in parameters) >= FEWEST
 
@@ -84,8 +85,7 @@ class _Table(NamedTuple):
         total = 1 + square
         root = total.rsqrt()
         distance = (delta.abs() * root).clamp_(max=FARTHEST)
-        log_ratio = ratio.log()
-        eta = log_ratio.clamp(LOWEST, HIGHEST)
+        eta = ratio.log().clamp_(LOWEST, HIGHEST)
         row = (eta * STEPS).round_()
         column = (distance * (COLUMNS / FARTHEST)).round_()
         index = ((row - LOWEST * STEPS) * (COLUMNS + 1) + column).int()
@@ -103,25 +103,11 @@ class _Table(NamedTuple):
         by_eta.add_(eta_step)
         by_distance.add_(distance_step)
         bound = self.mixture.bound
-        terms = Terms(
+        return Terms(
             value.clamp_(0.0, bound),  # type: ignore[arg-type]
             by_distance * root * delta.sign(),
             by_eta.sub_(by_distance * distance * square * root * root),
         )
-        return self._with_outliers(terms, block, log_ratio)
-
-    def _with_outliers(self, terms: Terms, block: Standard, log_ratio: Tensor) -> Terms:
-        """The same, with weights whose scale lies outside the table computed by the rule."""
-        low, high = (x.item() for x in log_ratio.aminmax())
-        if low >= LOWEST and high <= HIGHEST:
-            return terms
-        outside = (log_ratio < LOWEST) | (log_ratio > HIGHEST)
-        places = outside.nonzero().squeeze(1)
-        nodes = equally_spaced(40, window(40, self.mixture))
-        exact = one_sided(Standard(*(x[places] for x in block)), self.mixture, nodes)
-        for mine, right in zip(terms[:3], exact[:3], strict=True):
-            mine[places] = right
-        return terms
 
 
 def _inner(array: Tensor) -> Tensor:
