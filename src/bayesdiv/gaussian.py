@@ -15,8 +15,8 @@ from torch.distributions import Normal
 
 from bayesdiv.densities import common_shape
 
-# Sized to a core's second-level cache for rules that hold about ten temporaries of a block.
-BLOCK = 1 << 16
+# A few hundred kilobytes a temporary: larger leaves the cache, smaller pays for starting threads.
+BLOCK = 1 << 17
 # On a GPU a block only bounds the memory; a launch should fill the chip.
 GPU_BLOCKS = 64
 

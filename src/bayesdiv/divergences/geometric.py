@@ -203,13 +203,14 @@ def _jsg(block: Standard, alpha: float | Tensor) -> Terms:
     a, b = alpha, 1 - alpha
     s = _Squares.of(block)
     v = b * s.square + a
+    inverse_v = v.reciprocal()
     top, tail = b**3 * s.square, a**3 * s.inverse
-    c = (top + tail) / v
+    c = (top + tail) * inverse_v
     delta = block.delta
     square = delta * delta
     value = 0.5 * (b**2 * s.rest + a**2 * s.inverse_rest + s.log_z(v, b) + square * c)
-    d_c = 2 * (top - tail - b * s.square * c) / v
-    d_log_ratio = s.excess * (b**2 + a**2 * s.inverse - a * b / v) + 0.5 * square * d_c
+    half_d_c = (top - tail - b * s.square * c) * inverse_v
+    d_log_ratio = s.excess * (b**2 + a**2 * s.inverse - a * b * inverse_v) + square * half_d_c
     if not isinstance(alpha, Tensor):
         return Terms(value, delta * c, d_log_ratio)
     d_c = (3 * (a**2 * s.inverse - b**2 * s.square) + c * s.excess) / v
