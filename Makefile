@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: run test lint docs bench peers clean
 
 run: $(READY)
-	$(BIN)/python -m bayesdiv
+	$(BIN)/bayesdiv compare digits --noise 0.9
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2

@@ -41,6 +41,8 @@ def check_pair(q: Distribution, p: Distribution) -> torch.Size:
 
 def whole_line(distribution: Distribution) -> bool:
     """Whether the support is all real numbers."""
+    if isinstance(distribution, MixtureSameFamily):
+        return whole_line(distribution.component_distribution)
     return distribution.support is constraints.real
 
 

@@ -68,7 +68,7 @@ def _name(q: Distribution, p: Distribution) -> str:
 
 
 def _check_value(divergence: Divergence, q: Distribution, p: Distribution) -> None:
-    """Zero, positive, bounded and symmetric, by dense integration."""
+    """_Zero, positive, bounded and symmetric, by dense integration."""
     measure = Quadrature()
     value, own = measure(divergence, q, p).item(), measure(divergence, q, q).item()
     _require(abs(own) < 1e-9, divergence, f"must be 0 for equal distributions, got {own} for {q}")

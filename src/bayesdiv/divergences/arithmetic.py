@@ -23,7 +23,7 @@ from torch.nn.functional import softplus
 from bayesdiv import closed_form
 from bayesdiv.densities import common_shape
 from bayesdiv.divergences.base import Divergence, Points
-from bayesdiv.divergences.geometric import Zero, _Skewed
+from bayesdiv.divergences.geometric import _Skewed, _Zero
 from bayesdiv.divergences.one_sided import Mixture, OneSided, UniformPrior
 from bayesdiv.gaussian import log_number
 
@@ -98,16 +98,16 @@ class UnmodifiedJSA(_Arithmetic):
     @property
     def bound(self) -> float | None:
         """The entropy of alpha; 0 at both ends."""
-        return 0.0 if isinstance(self.reduced(), Zero) else super().bound
+        return 0.0 if isinstance(self.reduced(), _Zero) else super().bound
 
     @property
     def symmetric(self) -> bool:
         """At alpha = ½, and at the ends, where it is 0."""
-        return super().symmetric or isinstance(self.reduced(), Zero)
+        return super().symmetric or isinstance(self.reduced(), _Zero)
 
     def reduced(self) -> Divergence:
         """0 at both ends."""
-        return self if super().reduced() is self else Zero()
+        return self if super().reduced() is self else _Zero()
 
 
 def _not_denormal(alpha: float | Tensor) -> float | Tensor:

@@ -107,16 +107,16 @@ class UnmodifiedJSG(_Skewed):
     @property
     def bound(self) -> float | None:
         """0 at both ends, none between."""
-        return 0.0 if isinstance(self.reduced(), Zero) else None
+        return 0.0 if isinstance(self.reduced(), _Zero) else None
 
     @property
     def symmetric(self) -> bool:
         """At alpha = ½, and at the ends, where it is 0."""
-        return super().symmetric or isinstance(self.reduced(), Zero)
+        return super().symmetric or isinstance(self.reduced(), _Zero)
 
     def reduced(self) -> Divergence:
         """0 at both ends."""
-        return self if super().reduced() is self else Zero()
+        return self if super().reduced() is self else _Zero()
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         """α(1-α) times the sum of both KLs, plus log Z."""
@@ -125,7 +125,7 @@ class UnmodifiedJSG(_Skewed):
 
 
 @dataclass(frozen=True)
-class Zero(Divergence):
+class _Zero(Divergence):
     """What the unmodified divergences are at alpha = 0 and 1: nothing, for any pair."""
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
@@ -133,8 +133,8 @@ class Zero(Divergence):
         return torch.zeros_like(at_q.log_q[0])
 
 
-@closed_form.register(Zero, Distribution, Distribution)
-def _(_: Zero, q: Distribution, p: Distribution) -> Tensor:
+@closed_form.register(_Zero, Distribution, Distribution)
+def _(_: _Zero, q: Distribution, p: Distribution) -> Tensor:
     shape = common_shape(q.batch_shape, p.batch_shape)
     loc, scale = places(q)[0]
     # Products keep dtype, device and the graph: the gradient is 0, not missing.

@@ -1,0 +1,114 @@
+"""Several weight draws in one call: drawn first, then run through the network together."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bayesdiv.bayesian import Bayesian, bayesian_modules, using
+
+# The draws of each Bayesian module of a model, (samples, …, weights) each.
+Weights = tuple[Tensor, ...]
+
+
+class Over(ABC):
+    """A way to run a network over several draws."""
+
+    @abstractmethod
+    def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
+        """Outputs of `run(*weights of one draw)`, stacked along a first axis."""
+
+
+@dataclass(frozen=True)
+class Batched(Over):
+    """All draws as one batched computation, by `torch.vmap`.
+
+    What does not depend on random weights, such as a deterministic trunk, runs once for all draws.
+
+    Args:
+        chunk: draws at a time, so that memory has a ceiling; None takes all at once.
+    """
+
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None and self.chunk < 1:
+            raise ValueError(f"chunk must be at least 1, got {self.chunk}")
+
+    def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
+        """Outputs of all draws, (samples, …)."""
+        together = torch.vmap(run, randomness="different", chunk_size=self.chunk)
+        if torch.compiler.is_compiling():
+            return together(*weights)
+        with _attention_by_products(weights[0].device):
+            return together(*weights)
+
+
+@dataclass(frozen=True)
+class Loop(Over):
+    """One draw after the other, where `torch.vmap` has no rule, as for batch norm or LSTM."""
+
+    def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
+        """Outputs of all draws, (samples, …)."""
+        return torch.stack([run(*draw) for draw in zip(*weights, strict=True)])
+
+
+@contextmanager
+def _attention_by_products(device: torch.device) -> Iterator[None]:
+    """Attention without the fused kernels that have no rule for a batch of weights."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    kernels = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with kernels:
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+batched = Batched()
+loop = Loop()
+
+
+def draw_weights(model: nn.Module, samples: int) -> Weights:
+    """Draws of the weights of every Bayesian module, (samples, …, weights) each."""
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    return tuple(module._posterior.rsample(samples) for module in bayesian_modules(model))
+
+
+def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over = batched) -> Tensor:
+    """Outputs of the network for each draw of its weights, (samples, batch, …).
+
+    A deterministic model gives a single one. One draw calls the model directly.
+
+    Example:
+        >>> from torch.distributions import Normal
+        >>> from bayesdiv import Prior, bayesianize
+        >>> net = bayesianize(nn.Linear(3, 1), Prior(Normal, loc=0.0, scale=1.0))
+        >>> draws(net, torch.ones(5, 3), draw_weights(net, samples=10)).shape
+        torch.Size([10, 5, 1])
+    """
+    if not weights:
+        return cast(Tensor, model(x)).unsqueeze(0)
+    run = _runner(model, x)
+    if weights[0].shape[0] == 1:
+        return run(*(w[0] for w in weights)).unsqueeze(0)
+    return over(run, weights)
+
+
+def _runner(model: nn.Module, x: Tensor) -> Callable[..., Tensor]:
+    if isinstance(model, Bayesian) and len(bayesian_modules(model)) == 1:
+        # Straight through, without a context: this is the path that compiles into one graph.
+        return lambda weights: model.at(weights, x)
+
+    def run(*weights: Tensor) -> Tensor:
+        with using(model, weights):
+            return cast(Tensor, model(x))
+
+    return run

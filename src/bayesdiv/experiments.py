@@ -1,0 +1,436 @@
+"""One experiment from data to a run on disk: build, train with checkpoints, evaluate, restore."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import bayesdiv
+from bayesdiv import divergences, metrics, runs
+from bayesdiv.bayesian import bayesian_modules, bayesianize
+from bayesdiv.data import Classification, Encoder, Part, Regression, Splits
+from bayesdiv.divergences import Divergence
+from bayesdiv.likelihoods import Classes, Gaussian, Likelihood, balanced
+from bayesdiv.nets import MLP, Conv
+from bayesdiv.objective import Objective
+from bayesdiv.predicting import predict
+from bayesdiv.prediction import Predictive
+from bayesdiv.priors import FanIn
+from bayesdiv.training import Batches, Epoch, fit
+
+Recipe = MLP | Conv
+RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv}
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
+WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which only picks the best
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained; the same for every divergence that is compared.
+
+    Args:
+        epochs: passes over the training data.
+        learning_rate: of Adam.
+        batch_size: examples a step.
+        samples: weight draws a step for the likelihood.
+        strength: λ in front of the divergence.
+        start: posterior scale to begin with, as a fraction of the prior's.
+        prior_gain: the prior's scale is this over √fan-in, layer by layer.
+        hidden: units of each hidden layer, for tables.
+        test_samples: weight draws for predictions.
+        balance: whether rare classes count for more in the loss.
+        seed: of weights, order and noise.
+    """
+
+    epochs: int = 100
+    learning_rate: float = 3e-3
+    batch_size: int = 32
+    samples: int = 1
+    strength: float = 1.0
+    start: float = 0.1
+    prior_gain: float = 2**0.5
+    hidden: tuple[int, ...] = (50,)
+    test_samples: int = 100
+    balance: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        for name in ("epochs", "batch_size", "samples", "test_samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "start", "prior_gain"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+
+@dataclass
+class Experiment:
+    """A model with its objective, made for some data by `build`."""
+
+    model: nn.Module
+    objective: Objective
+    recipe: Recipe
+    training: Training
+    divergence: Divergence | None  # None for a deterministic network
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """From outputs to a distribution of the targets."""
+        assert isinstance(self.objective.likelihood, Likelihood)
+        return self.objective.likelihood
+
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """What is saved."""
+        return {"model": self.model, "objective": self.objective}
+
+    def optimizer(self) -> torch.optim.Adam:
+        """Adam over all that is learned."""
+        parameters = [*self.model.parameters(), *self.objective.parameters()]
+        return torch.optim.Adam(parameters, lr=self.training.learning_rate)
+
+    def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
+        """Predictions with the run's number of draws, the same in every call."""
+        samples = samples or self.training.test_samples
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.training.seed)
+            return predict(self.model, self.likelihood, x, samples, batch_size=512)
+
+
+def recipe_for(
+    task: Regression | Classification, shape: tuple[int, ...], hidden: tuple[int, ...]
+) -> Recipe:
+    """The network that suits data of this shape: convolutions for images, else an MLP."""
+    outputs = len(task.classes) if isinstance(task, Classification) else 1
+    if len(shape) == 3:
+        return Conv((shape[0], shape[1], shape[2]), outputs)
+    return MLP(shape[0], outputs, hidden)
+
+
+def build(
+    recipe: Recipe,
+    task: Regression | Classification,
+    divergence: Divergence | None,
+    training: Training,
+    num_data: int,
+    class_weights: Tensor | None = None,
+) -> Experiment:
+    """A fresh model and objective; the same seed gives every divergence the same start."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        network: nn.Module = recipe.build()
+    likelihood = Classes(class_weights) if isinstance(task, Classification) else Gaussian()
+    if divergence is not None:
+        network = bayesianize(network, FanIn(training.prior_gain), start=training.start)
+    objective = Objective(
+        likelihood,
+        divergence,
+        num_data=num_data,
+        strength=training.strength,
+        samples=training.samples,
+    )
+    return Experiment(network, objective, recipe, training, divergence)
+
+
+def evaluate(
+    experiment: Experiment, splits: Splits, part: Part, samples: int | None = None
+) -> dict[str, float]:
+    """The metrics of a part of the data, in the units of the target."""
+    x, y = part
+    predictive = experiment.predict(x, samples)
+    task = splits.task
+    if isinstance(task, Regression):
+        return {
+            "rmse": metrics.rmse(predictive, y).item() * task.scale,
+            "nll": metrics.nll(predictive, y).item() + task.log_scale,
+            "coverage": metrics.coverage(predictive, y).item(),
+        }
+    found = {
+        "accuracy": metrics.accuracy(predictive, y).item(),
+        "nll": metrics.nll(predictive, y).item(),
+        "ece": metrics.ece(predictive, y).item(),
+    }
+    if len(task.classes) == 2:
+        found["false_negative_rate"] = metrics.false_negative_rate(predictive, y).item()
+    return found
+
+
+def train(
+    splits: Splits,
+    divergence: Divergence | None,
+    training: Training,
+    *,
+    folder: Path | None = None,
+    source: Mapping[str, Any] | None = None,
+    tell: Callable[[Epoch], None] = lambda epoch: None,
+) -> tuple[Experiment, dict[str, Any]]:
+    """Train, keep the weights of the best validation NLL, evaluate on the test part.
+
+    Args:
+        splits: the data.
+        divergence: what holds the weights near the prior; None for a deterministic network.
+        training: how.
+        folder: where the run is written; a run there that was stopped goes on. None writes nothing.
+        source: how the data were loaded, kept with the run.
+        tell: called after each epoch.
+    """
+    recipe = recipe_for(splits.task, splits.shape, training.hidden)
+    weights = None
+    if training.balance and isinstance(splits.task, Classification):
+        weights = balanced(splits.train.y, len(splits.task.classes))
+    experiment = build(recipe, splits.task, divergence, training, splits.num_data, weights)
+    settings = describe(experiment, splits, source or {})
+    return experiment, _trained(experiment, splits, settings, folder, tell)
+
+
+def _trained(
+    experiment: Experiment,
+    splits: Splits,
+    settings: dict[str, Any],
+    folder: Path | None,
+    tell: Callable[[Epoch], None],
+) -> dict[str, Any]:
+    training, optimizer = experiment.training, experiment.optimizer()
+    keeper = _Keeper(experiment, optimizer, folder)
+    done = keeper.begin(settings)
+    batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
+    began = time.perf_counter()
+    epochs = fit(
+        experiment.model,
+        experiment.objective,
+        batches,
+        optimizer,
+        training.epochs,
+        start=done,
+        seed=training.seed,
+    )
+    for epoch in epochs:
+        keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
+        tell(epoch)
+    keeper.restore_best()
+    result = {
+        "test": evaluate(experiment, splits, splits.test),
+        "validation": evaluate(experiment, splits, splits.validation),
+        "best_epoch": keeper.best_epoch,
+        "seconds": keeper.seconds_before + time.perf_counter() - began,
+    }
+    keeper.finish(result)
+    return result
+
+
+class _Keeper:
+    """Remembers the best weights and history, and writes them if there is a folder."""
+
+    def __init__(
+        self, experiment: Experiment, optimizer: torch.optim.Optimizer, folder: Path | None
+    ) -> None:
+        self.experiment, self.optimizer, self.folder = experiment, optimizer, folder
+        self.best: dict[str, dict[str, Tensor]] = self._state()
+        self.best_nll, self.best_epoch = float("inf"), 0
+        self.seconds_before, self.began = 0.0, time.perf_counter()
+        self.saved_at, self.epoch = time.perf_counter(), 0
+
+    def begin(self, settings: dict[str, Any]) -> int:
+        """Write the settings, or take up the run that is there; how many epochs are done."""
+        if self.folder is None:
+            return 0
+        if (self.folder / runs.METRICS).exists():
+            raise runs.RunError(f"{self.folder} holds a finished run: choose another folder")
+        if not (self.folder / runs.SETTINGS).exists():
+            runs.write_json(self.folder / runs.SETTINGS, settings)
+            runs.start_history(self.folder, [])
+            return 0
+        _check_same(self.folder, runs.read_json(self.folder / runs.SETTINGS), settings)
+        if not (self.folder / runs.CHECKPOINT).exists():
+            runs.start_history(self.folder, [])
+            return 0
+        return self._resume(self.folder)
+
+    def _resume(self, folder: Path) -> int:
+        best = _Holder(self.best)
+        parts = {**self.experiment.parts, "best": best}
+        told = runs.load_state(folder / runs.CHECKPOINT, parts, self.optimizer)
+        self.best = best.state()
+        self.best_nll, self.best_epoch = told["best_nll"], told["best_epoch"]
+        self.seconds_before, self.epoch = told["seconds"], told["epoch"]
+        self.experiment.history = runs.read_history(folder, self.epoch)
+        runs.start_history(folder, self.experiment.history)
+        return self.epoch
+
+    def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
+        """Note an epoch."""
+        self.epoch = epoch.number
+        line = {
+            "epoch": epoch.number,
+            **epoch.loss._asdict(),
+            "strength": epoch.strength,
+            "seconds": epoch.seconds,
+            **{f"validation_{name}": value for name, value in validation.items()},
+        }
+        self.experiment.history.append(line)
+        if validation["nll"] < self.best_nll:
+            self.best_nll, self.best_epoch = validation["nll"], epoch.number
+            self.best = self._state()
+        if self.folder is not None:
+            runs.append_history(self.folder, line)
+            if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+                self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Save all that a resumed run needs."""
+        if self.folder is None:
+            return
+        runs.save_state(
+            self.folder / runs.CHECKPOINT,
+            {**self.experiment.parts, "best": _Holder(self.best)},
+            self.optimizer,
+            epoch=self.epoch,
+            best_nll=self.best_nll,
+            best_epoch=self.best_epoch,
+            seconds=self.seconds_before + time.perf_counter() - self.began,
+        )
+        self.saved_at = time.perf_counter()
+
+    def restore_best(self) -> None:
+        """Put the best weights back into the experiment."""
+        for name, part in self.experiment.parts.items():
+            part.load_state_dict(self.best[name])
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write weights and metrics; the metrics last, since they mark a run as finished."""
+        if self.folder is not None:
+            runs.save_state(self.folder / runs.WEIGHTS, self.experiment.parts)
+            runs.write_json(self.folder / runs.METRICS, result)
+            (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
+
+    def _state(self) -> dict[str, dict[str, Tensor]]:
+        return {
+            name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
+            for name, part in self.experiment.parts.items()
+        }
+
+
+class _Holder(nn.Module):
+    """State dicts as a module, so that they are saved like one; names are made safe."""
+
+    def __init__(self, state: dict[str, dict[str, Tensor]]) -> None:
+        super().__init__()
+        self.places = [(part, key) for part, tensors in state.items() for key in tensors]
+        for index, (part, key) in enumerate(self.places):
+            self.register_buffer(f"tensor{index}", state[part][key].clone())
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        found: dict[str, dict[str, Tensor]] = {}
+        for index, (part, key) in enumerate(self.places):
+            found.setdefault(part, {})[key] = self.get_buffer(f"tensor{index}")
+        return found
+
+
+def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for key in wanted.keys() | there.keys():
+        if key != "version" and there.get(key) != wanted.get(key):
+            raise runs.RunError(
+                f"{folder} holds a run with other settings: {key} is {there.get(key)} there and "
+                f"{wanted.get(key)} here; choose another folder"
+            )
+
+
+def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a run is restored from, as JSON."""
+    task = splits.task
+    settings = {
+        "format": runs.FORMAT,
+        "version": bayesdiv.__version__,
+        "data": dict(source),
+        "target": splits.target,
+        "num_data": splits.num_data,
+        "task": {"kind": type(task).__name__, **dataclasses.asdict(task)},
+        "encoder": splits.encoder.to_json(),
+        "network": {
+            "kind": type(experiment.recipe).__name__,
+            **dataclasses.asdict(experiment.recipe),
+        },
+        "divergence": described(experiment.divergence),
+        "training": dataclasses.asdict(experiment.training),
+    }
+    return dict(_as_json(settings))
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _as_json(entry) for key, entry in value.items()}
+    return [_as_json(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def described(divergence: Divergence | None) -> dict[str, Any] | None:
+    """A divergence as JSON: its class and its fields."""
+    if divergence is None:
+        return None
+    fields = {f.name: getattr(divergence, f.name) for f in dataclasses.fields(divergence)}  # type: ignore[arg-type]
+    return {"kind": type(divergence).__name__, **fields}
+
+
+def restore(folder: Path) -> tuple[Experiment, dict[str, Any]]:
+    """The trained experiment of a run, and its settings."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise runs.RunError(f"there is no run {folder}")
+    settings = runs.read_json(folder / runs.SETTINGS)
+    runs.check_format(folder / runs.SETTINGS, settings)
+    if not (folder / runs.WEIGHTS).exists():
+        raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
+    try:
+        experiment = _from_settings(settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {error}") from None
+    runs.load_state(folder / runs.WEIGHTS, experiment.parts)
+    experiment.history = runs.read_history(folder)
+    return experiment, settings
+
+
+def _from_settings(settings: Mapping[str, Any]) -> Experiment:
+    network = dict(settings["network"])
+    recipe = RECIPES[network.pop("kind")](**network)
+    training = Training(**settings["training"])
+    weights = None
+    task = task_of(settings)
+    if training.balance and isinstance(task, Classification):
+        weights = torch.ones(len(task.classes))
+    divergence = _divergence_of(settings["divergence"])
+    return build(recipe, task, divergence, training, settings["num_data"], weights)
+
+
+def task_of(settings: Mapping[str, Any]) -> Regression | Classification:
+    """What the target of a run is."""
+    task = dict(settings["task"])
+    if task.pop("kind") == "Regression":
+        return Regression(**task)
+    return Classification(tuple(task["classes"]))
+
+
+def encoder_of(settings: Mapping[str, Any]) -> Encoder:
+    """How a run encodes rows."""
+    return Encoder.from_json(settings["encoder"])
+
+
+def _divergence_of(told: Mapping[str, Any] | None) -> Divergence | None:
+    if told is None:
+        return None
+    fields = dict(told)
+    kind = getattr(divergences, fields.pop("kind"), None)
+    if not (isinstance(kind, type) and issubclass(kind, Divergence)):
+        raise ValueError(f"divergence {told['kind']} is not one of this library")
+    return kind(**fields)
+
+
+def num_weights(experiment: Experiment) -> int:
+    """How many weights the network has, random or not."""
+    random = sum(module.layout.size for module in bayesian_modules(experiment.model))
+    return random or sum(parameter.numel() for parameter in experiment.model.parameters())

@@ -1,0 +1,82 @@
+"""Names and shapes of weights on one side, one flat vector on the other."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Where = Callable[[str, nn.Parameter], bool]
+
+
+def everything(name: str, parameter: nn.Parameter) -> bool:
+    """Picks all weights of a module: the default of `where`."""
+    return True
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One weight tensor: all the names it goes by in the module, its shape, its place."""
+
+    names: tuple[str, ...]
+    shape: torch.Size
+    start: int
+
+    @property
+    def size(self) -> int:
+        """How many weights."""
+        return self.shape.numel()
+
+    @property
+    def fan_in(self) -> int:
+        """Inputs of one output: the product of all axes but the first; 1 for a vector."""
+        return max(1, math.prod(self.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each weight tensor stands in one flat vector; tied weights stand there once.
+
+    Example:
+        >>> layout = Layout.of(nn.Linear(3, 2).named_parameters())
+        >>> layout.size, layout.entries[0].names, layout.entries[0].fan_in
+        (8, ('weight',), 3)
+    """
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, parameters: Iterable[tuple[str, Tensor]]) -> "Layout":
+        """The layout of named tensors; names of the same tensor are grouped."""
+        names: dict[int, list[str]] = {}
+        shapes: dict[int, torch.Size] = {}
+        for name, parameter in list(parameters):  # a list, so that no id is given out twice
+            names.setdefault(id(parameter), []).append(name)
+            shapes[id(parameter)] = parameter.shape
+        entries, start = [], 0
+        for key, group in names.items():
+            entries.append(Entry(tuple(group), shapes[key], start))
+            start += entries[-1].size
+        return cls(tuple(entries))
+
+    @property
+    def size(self) -> int:
+        """How many weights in all."""
+        return sum(entry.size for entry in self.entries)
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """One vector out of tensors by name, each expanded to its weight's shape."""
+        return torch.cat(
+            [tensors[entry.names[0]].expand(entry.shape).reshape(-1) for entry in self.entries]
+        )
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """Tensors by every name out of one vector."""
+        # One split and not a slice each, so that the backward pass is a single concatenation.
+        pieces = vector.split([entry.size for entry in self.entries])
+        return {
+            name: piece.reshape(entry.shape)
+            for entry, piece in zip(self.entries, pieces, strict=True)
+            for name in entry.names
+        }

@@ -1,0 +1,175 @@
+"""Figures: legible, labelled, the same colour for the same loss everywhere."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from bayesdiv.prediction import Predictive
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart by colour-blind eyes; line styles tell them apart in print.
+COLOURS = {"KL": "#0072B2", "JSG": "#009E73", "JSA": "#D55E00", "deterministic": "#555555"}
+STYLES = {"KL": "-", "JSG": "--", "JSA": "-.", "deterministic": ":"}
+OTHERS = ["#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+
+History = Sequence[Mapping[str, Any]]
+
+
+def colour(name: str, place: int = 0) -> str:
+    """The colour of a loss, by the start of its name."""
+    return COLOURS.get(_family(name), OTHERS[place % len(OTHERS)])
+
+
+def _family(name: str) -> str:
+    """The loss without its alpha: JSA of JSA:0.3 and of JSA(alpha=0.3)."""
+    return name.partition(":")[0].partition("(")[0]
+
+
+def comparison(
+    histories: Mapping[str, Sequence[History]],
+    predictions: Mapping[str, tuple[Predictive, Tensor]],
+    measure: str,
+    title: str,
+) -> "Figure":
+    """Training and validation curves beside a reliability diagram or an interval plot.
+
+    Args:
+        histories: for each loss, the history of each seed.
+        predictions: for each loss, test predictions and targets of one seed.
+        measure: what the second panel shows, such as accuracy or rmse.
+        title: of the whole.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for place, (name, runs) in enumerate(histories.items()):
+        _curve(left, runs, "nll", name, place, "training")
+        _curve(left, runs, "validation_nll", name, place, "validation")
+        _curve(middle, runs, f"validation_{measure}", name, place, "validation")
+    left.set(
+        xlabel="epoch",
+        ylabel="negative log-likelihood (nats)",
+        title="Training (thin) and validation (bold)",
+    )
+    low, high = _limits(histories)
+    left.set_ylim(low, high)
+    middle.set(xlabel="epoch", ylabel=measure, title=f"Validation {measure}")
+    middle.legend(frameon=False)
+    if next(iter(predictions.values()))[0].discrete:
+        _reliability(right, predictions)
+    else:
+        _intervals(right, predictions)
+    figure.suptitle(title)
+    for axes in (left, middle, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    return figure
+
+
+def _curve(
+    axes: "Axes", runs: Sequence[History], key: str, name: str, place: int, part: str
+) -> None:
+    """The mean over seeds as a line, the range as a band."""
+    if key not in runs[0][0]:
+        return
+    values = torch.tensor([[line[key] for line in run] for run in runs])
+    epochs = range(1, values.shape[1] + 1)
+    bold = part == "validation"
+    style = STYLES.get(_family(name), "-")
+    axes.plot(
+        epochs,
+        values.mean(0),
+        style,
+        color=colour(name, place),
+        lw=2.0 if bold else 0.9,
+        label=name if bold else None,
+    )
+    if bold and len(runs) > 1:
+        low, high = values.amin(0), values.amax(0)
+        axes.fill_between(epochs, low, high, color=colour(name, place), alpha=0.12, lw=0)
+
+
+def _limits(histories: Mapping[str, Sequence[History]]) -> tuple[float, float]:
+    """Limits that show the best of every curve; one that runs away does not flatten the rest."""
+    keys = ("nll", "validation_nll")
+    curves = [
+        torch.tensor([line[key] for line in run])
+        for runs in histories.values()
+        for run in runs
+        for key in keys
+    ]
+    low = min(curve.min().item() for curve in curves)
+    high = max(curve.quantile(0.5).item() for curve in curves)
+    high = max(high, max(curve.min().item() for curve in curves))
+    margin = 0.15 * (high - low) + 1e-3
+    return low - margin, high + 2 * margin
+
+
+def _reliability(axes: "Axes", predictions: Mapping[str, tuple[Predictive, Tensor]]) -> None:
+    from bayesdiv.metrics import reliability
+
+    axes.plot([0, 1], [0, 1], color="#999999", lw=1, label="perfect")
+    for place, (name, (predictive, y)) in enumerate(predictions.items()):
+        bins = reliability(predictive, y, bins=10)
+        seen = bins.count > 0
+        axes.plot(
+            bins.confidence[seen],
+            bins.accuracy[seen],
+            marker="o",
+            ms=4,
+            ls=STYLES.get(_family(name), "-"),
+            color=colour(name, place),
+            label=name,
+        )
+    axes.set(
+        xlabel="confidence",
+        ylabel="accuracy",
+        title="Reliability on test data",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
+    axes.legend(frameon=False, fontsize="small")
+
+
+def _intervals(axes: "Axes", predictions: Mapping[str, tuple[Predictive, Tensor]]) -> None:
+    from bayesdiv.metrics import coverage
+
+    levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    axes.plot([0, 1], [0, 1], color="#999999", lw=1, label="perfect")
+    for place, (name, (predictive, y)) in enumerate(predictions.items()):
+        shares = [coverage(predictive, y, level).item() for level in levels]
+        axes.plot(
+            levels,
+            shares,
+            marker="o",
+            ms=4,
+            ls=STYLES.get(_family(name), "-"),
+            color=colour(name, place),
+            label=name,
+        )
+    axes.set(
+        xlabel="level of the predictive interval",
+        ylabel="share of test targets inside",
+        title="Interval coverage on test data",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
+    axes.legend(frameon=False, fontsize="small")
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure whole or not at all."""
+    import io
+
+    from bayesdiv.runs import write
+
+    content = io.BytesIO()
+    figure.savefig(content, format=Path(path).suffix.lstrip(".") or "png", dpi=150)
+    write(Path(path), content.getvalue())

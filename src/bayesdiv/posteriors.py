@@ -1,0 +1,57 @@
+"""What is learned of the weights: a distribution over one flat vector of them."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Normal
+from torch.nn.functional import softplus
+
+
+class Posterior(Protocol):
+    """A module over one flat vector of weights; leading axes are independent trials."""
+
+    def distribution(self) -> Distribution:
+        """The distribution of each weight."""
+
+    def rsample(self, samples: int) -> Tensor:
+        """Weights drawn so that gradients reach the parameters, (samples, …, weights)."""
+
+
+class MeanField(nn.Module):
+    """Independent Gaussians: the posterior of the paper (algorithm 1).
+
+        w = loc + scale · ε,   scale = softplus(rho) = log(1 + e^rho)
+
+    Args:
+        loc: mean of each weight, (…, weights).
+        scale: standard deviation of each weight.
+
+    Example:
+        >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
+        >>> posterior.scale
+        tensor([0.1000, 0.1000, 0.1000], grad_fn=<SoftplusBackward0>)
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        if not bool((scale > 0).all()):
+            raise ValueError(f"scale must be positive, got {scale.min().item()}")
+        self.loc = nn.Parameter(loc.detach().clone())
+        # The inverse of softplus, exact for tiny scales too: log(e^s - 1) = s + log(1 - e^-s).
+        rho = scale + (-(-scale).expm1()).log()
+        self.rho = nn.Parameter(rho.detach().expand_as(loc).clone())
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviation of each weight."""
+        return softplus(self.rho)
+
+    def distribution(self) -> Normal:
+        """The Gaussian of each weight."""
+        return Normal(self.loc, self.scale, validate_args=False)
+
+    def rsample(self, samples: int) -> Tensor:
+        """Draws of all weights, (samples, …, weights)."""
+        noise = torch.randn(samples, *self.loc.shape, dtype=self.loc.dtype, device=self.loc.device)
+        return torch.addcmul(self.loc, self.scale, noise)

@@ -1,0 +1,332 @@
+"""The command line as a user meets it: what it prints, what it writes, what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from bayesdiv import cli, runs
+
+QUICK = ["--epochs", "3", "--test_samples", "5"]
+
+
+def call(*arguments: object) -> int:
+    """The exit code of the command line, run in this process."""
+    try:
+        cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(cli.console, "width", 200)
+    monkeypatch.setattr(cli.errors, "width", 200)
+
+
+def table(rows: int = 60, **extra: object) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    a, b = random.normal(size=rows), random.normal(size=rows)
+    colour = np.where(random.random(rows) > 0.5, "red", "blue")
+    y = 2 * a - b + (colour == "red") + 0.1 * random.normal(size=rows)
+    return pd.DataFrame({"a": a, "b": b, "colour": colour, "y": y, **extra})
+
+
+@pytest.fixture
+def numbers() -> Path:
+    table().to_csv("numbers.csv", index=False)
+    return Path("numbers.csv")
+
+
+@pytest.fixture
+def classes() -> Path:
+    frame = table()
+    frame["y"] = np.where(frame["y"] > 0.5, "good", "bad")
+    frame.to_csv("classes.csv", index=False)
+    return Path("classes.csv")
+
+
+@pytest.fixture
+def run(numbers) -> Path:
+    assert call("train", numbers, "--target", "y", "--out", "run", *QUICK) == 0
+    return Path("run")
+
+
+def test_compare_prints_one_table_and_saves_a_figure(numbers, capsys):
+    assert call("compare", numbers, "--target", "y", "--seeds", 2, *QUICK) == 0
+    out = capsys.readouterr().out
+    for word in ("KL", "JSG:0.1", "JSA:0.5", "deterministic", "RMSE", "NLL", "90 % coverage", "±"):
+        assert word in out
+    figure = Path("comparisons/numbers/comparison.png")
+    assert str(figure) in out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    saved = json.loads(Path("comparisons/numbers/comparison.json").read_text())
+    assert len(saved["results"]["KL"]) == 2
+
+
+def test_compare_of_classes_counts_false_negatives_and_marks_the_best(classes, capsys):
+    arguments = ["--divergences", "KL", "JSA:0.3", "--seeds", "1", *QUICK]
+    assert call("compare", classes, "--target", "y", *arguments) == 0
+    out = capsys.readouterr().out
+    assert "false negatives" in out
+    assert out.count("*") >= 4
+
+
+def test_embedded_data_with_noise_and_bias(capsys):
+    arguments = ["--noise", "0.5", "--bias", "malignant:0.5", "--seeds", "1", *QUICK]
+    assert call("compare", "breast_cancer", "--divergences", "KL", *arguments) == 0
+    assert "bias leaves" in capsys.readouterr().err
+
+
+def test_train_evaluate_show_agree(run, capsys):
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert call("evaluate", run) == 0
+    assert f"{metrics['test']['rmse']:.3f}" in capsys.readouterr().out
+    assert call("show", run) == 0
+    out = capsys.readouterr().out
+    assert "KL()" in out
+    assert "MLP(inputs=4" in out
+    assert "epochs done" in out
+    assert len((run / "history.jsonl").read_text().splitlines()) == 3
+    assert not (run / "checkpoint.safetensors").exists()
+
+
+def test_divergence_of_the_command_line_is_built_and_kept(numbers):
+    options = ["--divergence", "JSA", "--divergence.alpha", "0.3", "--out", "jsa", *QUICK]
+    assert call("train", numbers, "--target", "y", *options) == 0
+    settings = json.loads(Path("jsa/settings.json").read_text())
+    assert settings["divergence"] == {"kind": "JSA", "alpha": 0.3}
+
+
+def test_settings_can_come_from_a_file(numbers):
+    Path("settings.yaml").write_text(
+        "divergence:\n  class_path: bayesdiv.JSG\n  init_args: {alpha: 0.2}\nepochs: 2\n"
+    )
+    assert call("train", numbers, "--config", "settings.yaml", "--out", "run2") == 0
+    assert json.loads(Path("run2/settings.json").read_text())["training"]["epochs"] == 2
+
+
+def test_a_deterministic_network_is_trained_too(numbers):
+    assert call("train", numbers, "--divergence", "null", "--out", "plain", *QUICK) == 0
+    assert json.loads(Path("plain/settings.json").read_text())["divergence"] is None
+
+
+def test_predict_adds_mean_scale_and_interval(run):
+    table(20).drop(columns="y").to_csv("new.csv", index=False)
+    assert call("predict", run, "new.csv", "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv")
+    assert len(out) == 20
+    assert (out["predicted_low"] < out["predicted_mean"]).all()
+    assert (out["predicted_mean"] < out["predicted_high"]).all()
+    assert (out["predicted_scale"] > 0).all()
+
+
+def test_predict_adds_class_probabilities_and_entropy(classes):
+    assert call("train", classes, "--target", "y", "--out", "run", *QUICK) == 0
+    assert call("predict", "run", classes, "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv")
+    assert np.allclose(out["probability_bad"] + out["probability_good"], 1, atol=1e-5)
+    assert set(out["predicted_class"]) <= {"good", "bad"}
+    assert (out["entropy"] >= out["mutual_information"] - 1e-6).all()
+
+
+def weights_of(folder: str) -> dict[str, torch.Tensor]:
+    return runs._read(Path(folder) / "weights.safetensors")[0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
+    options = ["--target", "y", "--divergence", "JSA", "--epochs", "60", "--test_samples", "5"]
+    assert call("train", numbers, *options, "--out", "whole") == 0
+    code = (
+        "from bayesdiv import cli, experiments; experiments.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
+        "cli.main()"
+    )
+    command = [sys.executable, "-c", code, "train", str(numbers), *options, "--out", "parts"]
+    child = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    wait_for(lambda: len(runs.read_history(Path("parts"))) >= 5, child)
+    child.send_signal(how)
+    child.communicate(timeout=60)
+    assert child.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    assert not Path("parts/metrics.json").exists()
+    assert call("train", numbers, *options, "--out", "parts") == 0
+    whole, parts = weights_of("whole"), weights_of("parts")
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[key], parts[key]) for key in whole)
+    assert len(runs.read_history(Path("parts"))) == 60
+
+
+def wait_for(condition, child) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert child.poll() is None, child.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# Bad input -----------------------------------------------------------------------------------
+
+
+def broken(name: str, make) -> None:
+    make(Path(name))
+
+
+def missing_value(path: Path) -> None:
+    frame = table()
+    frame.loc[3, "a"] = np.nan
+    frame.to_csv(path, index=False)
+
+
+def damaged_run(run: Path, file: str, content: bytes) -> None:
+    (run / file).write_bytes(content)
+
+
+BAD_DATA = [
+    ("nowhere.csv", None, [], "nowhere.csv"),
+    ("folder.csv", lambda p: p.mkdir(), [], "folder"),
+    ("empty.csv", lambda p: p.write_text(""), [], "empty.csv"),
+    ("header.csv", lambda p: p.write_text("a,b,y\n"), [], "header"),
+    ("few.csv", lambda p: table(5).to_csv(p, index=False), [], "at least 10 rows"),
+    ("binary.csv", lambda p: p.write_bytes(bytes(range(256))), [], "binary.csv"),
+    ("t.txt", lambda p: p.write_text("a,y\n1,2\n"), [], ".csv or .parquet"),
+    ("nan.csv", missing_value, [], "'a'"),
+    ("one.csv", lambda p: table(y="same").to_csv(p, index=False), [], "same"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--target", "yy"], "'yy'"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "-1"], "noise"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "nan"], "noise"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--bias", "what"], "LABEL:KEEP"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--epochs", "0"], "epochs"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--learning_rate", "-1"], "learning_rate"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--strength", "-1"], "strength"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--start", "0"], "start"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--hidden", "[0]"], "at least one unit"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--epochs", "many"], "many"),
+    (
+        "t.csv",
+        lambda p: table().to_csv(p, index=False),
+        ["--divergence", "JSA", "--divergence.alpha", "1.5"],
+        "alpha must lie in [0, 1], got 1.5",
+    ),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--divergence", "JSX"], "JSX"),
+]
+
+
+def complaint(capsys) -> str:
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err + shown.out
+    return shown.err
+
+
+@pytest.mark.parametrize(("name", "make", "options", "words"), BAD_DATA)
+def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, options, words, capsys):
+    if make is not None:
+        make(Path(name))
+    assert call("train", name, "--out", "run", *options) == 2
+    assert words in " ".join(complaint(capsys).split())
+    assert not Path("run/weights.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "no_such_run"], "no_such_run"),
+        (["show", "no_such_run"], "there is no run"),
+        (["compare", "digits", "--divergences", "JSA:2"], "alpha must lie in [0, 1], got 2.0"),
+        (["compare", "digits", "--divergences", "Foo"], "'Foo' is no divergence"),
+        (["compare", "digits", "--divergences", "JSA:x"], "alpha of 'JSA:x'"),
+        (["compare", "digits", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["compare", "digit"], "digits"),
+        (["compare", "digits", "--bias", "11:0.5"], "11"),
+    ],
+)
+def test_bad_arguments_get_one_sentence_and_exit_code_2(arguments, words, capsys):
+    assert call(*arguments) == 2
+    assert words in " ".join(complaint(capsys).split())
+
+
+BAD_RUNS = [
+    ("weights.safetensors", lambda content: content[: len(content) // 2], "damaged"),
+    ("weights.safetensors", lambda content: b"not weights", "damaged"),
+    ("settings.json", lambda content: content[:40], "damaged"),
+    (
+        "settings.json",
+        lambda content: content.replace(b'"format": 1', b'"format": 99'),
+        "format 99",
+    ),
+    ("settings.json", lambda content: content.replace(b'"MLP"', b'"Big"'), "damaged"),
+    ("settings.json", lambda content: content.replace(b'"inputs": 4', b'"inputs": 5'), "not fit"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "words"), BAD_RUNS)
+def test_a_damaged_run_gets_one_sentence_and_exit_code_2(run, file, change, words, capsys):
+    path = run / file
+    path.write_bytes(change(path.read_bytes()))
+    capsys.readouterr()
+    assert call("show", run) == 2
+    assert words in " ".join(complaint(capsys).split())
+
+
+def test_nothing_is_overwritten(run, numbers, capsys):
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    assert call("train", numbers, "--target", "y", "--out", run, *QUICK) == 2
+    assert "finished run" in complaint(capsys)
+    Path("taken.csv").write_text("mine\n")
+    assert call("predict", run, numbers, "-o", "taken.csv") == 2
+    assert "exists already" in complaint(capsys)
+    assert Path("taken.csv").read_text() == "mine\n"
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_other_settings_in_the_same_folder_are_refused(numbers, capsys):
+    Path("run").mkdir()
+    assert call("train", numbers, "--out", "done", *QUICK) == 0
+    settings = json.loads(Path("done/settings.json").read_text())
+    settings["training"]["epochs"] = 77
+    Path("run/settings.json").write_text(json.dumps(settings))
+    capsys.readouterr()
+    assert call("train", numbers, "--out", "run", *QUICK) == 2
+    assert "other settings: training" in complaint(capsys)
+
+
+def test_predicting_other_columns_is_refused(run, capsys):
+    table().drop(columns="a").to_csv("less.csv", index=False)
+    assert call("predict", run, "less.csv", "-o", "out.csv") == 2
+    assert "'a'" in complaint(capsys)
+    table(colour="green").to_csv("green.csv", index=False)
+    assert call("predict", run, "green.csv", "-o", "out.csv") == 2
+    assert "green" in complaint(capsys)
+    assert not Path("out.csv").exists()
+
+
+def test_a_diverging_training_names_the_batch_and_the_remedy(numbers, capsys):
+    assert call("train", numbers, "--out", "run", "--learning_rate", "1e30", *QUICK) == 2
+    assert "lower the learning rate" in complaint(capsys)
+
+
+def test_help_shows_one_worked_example_a_command(capsys):
+    for command in cli.COMMANDS:
+        assert call(command, "--help") == 0
+        assert f"Example: bayesdiv {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_markup_in_names_shows_as_text(capsys):
+    frame = table().rename(columns={"y": "[red]y[/red]"})
+    frame.to_csv("t.csv", index=False)
+    assert call("train", "t.csv", "--out", "run", *QUICK) == 0
+    capsys.readouterr()
+    assert call("show", "run") == 0
+    assert "[red]y[/red]" in capsys.readouterr().out
