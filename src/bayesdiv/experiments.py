@@ -157,7 +157,7 @@ def evaluate(
         "nll": metrics.nll(predictive, y).item(),
         "ece": metrics.ece(predictive, y).item(),
     }
-    if len(task.classes) == 2:
+    if len(task.classes) == 2 and bool((y == 1).any()):
         found["false_negative_rate"] = metrics.false_negative_rate(predictive, y).item()
     return found
 
