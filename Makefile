@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: run test lint docs bench peers clean
 
 run: $(READY)
-	$(BIN)/bayesdiv compare digits --noise 0.9
+	$(BIN)/bayesdiv compare digits --noise 0.5 --epochs 40 --batch_size 64
 
 test: lint
 	$(BIN)/python -m pytest -q -n 2

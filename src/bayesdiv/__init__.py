@@ -1,6 +1,6 @@
 """Bayesian neural networks held near their prior by a divergence of your choice."""
 
-from bayesdiv import closed_form
+from bayesdiv import closed_form, metrics
 from bayesdiv.bayesian import Bayesian, at_mean, bayesian_modules, bayesianize, stacked
 from bayesdiv.divergences import (
     JSA,
@@ -97,6 +97,7 @@ __all__ = [
     "fit",
     "joint_jsa",
     "loop",
+    "metrics",
     "predict",
     "predict_at",
     "shared",

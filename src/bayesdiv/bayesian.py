@@ -113,7 +113,7 @@ def bayesianize(
         start: the posterior's scale to begin with, as a fraction of the prior's. Far below 0.1 the
             reverse KL inside JS-G crushes the means before the data speak.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> from bayesdiv import Prior
         >>> net = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0))
@@ -179,7 +179,7 @@ def using(model: nn.Module, weights: Sequence[Tensor]) -> Iterator[None]:
 def at_mean(model: nn.Module) -> Iterator[None]:
     """For the time of the context, `model` runs at its posterior mean, without noise.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> from bayesdiv import Prior
         >>> source = nn.Linear(3, 1)

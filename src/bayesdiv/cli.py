@@ -214,7 +214,7 @@ def compare(settings: Namespace) -> None:
 def named(text: str) -> Divergence | None:
     """A divergence by its name, with alpha after a colon: KL, JSA:0.3; None for deterministic.
 
-    Example:
+    Examples:
         >>> named("JSA:0.3")
         JSA(alpha=0.3)
     """
@@ -250,7 +250,7 @@ def _comparison_table(
     table = Table(title=f"{splits.name}: test data{spread}")
     table.add_column("loss")
     for key in keys:
-        table.add_column(NAMES[key], justify="right")
+        table.add_column(NAMES[key], justify="right", no_wrap=True)
     table.add_column("seconds", justify="right")
     means = {
         name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
@@ -261,7 +261,7 @@ def _comparison_table(
         cells = []
         for key in keys:
             text = _spread([run["test"][key] for run in found])
-            cells.append(f"[bold green]{text} *[/]" if name == best[key] else f"{text}  ")
+            cells.append(f"[bold green]{text}*[/]" if name == best[key] else f"{text} ")
         seconds = statistics.mean(run["seconds"] for run in found)
         table.add_row(escape(name), *cells, f"{seconds:.1f}")
     table.caption = "* best; coverage is best next to 90 %"

@@ -42,7 +42,7 @@ def register(
 ) -> Callable[[_Entry], _Entry]:
     """Enter a rule for a divergence between two types; usable from anyone's code.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Cauchy
         >>> from bayesdiv import KL, closed_form
         >>> @closed_form.register(KL, Cauchy, Cauchy)

@@ -87,7 +87,7 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over = batched) -
 
     A deterministic model gives a single one. One draw calls the model directly.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> from bayesdiv import Prior, bayesianize
         >>> net = bayesianize(nn.Linear(3, 1), Prior(Normal, loc=0.0, scale=1.0))

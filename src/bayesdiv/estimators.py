@@ -84,7 +84,7 @@ class Exact(Estimator):
         nodes: for rules that sum over nodes, how many. None chooses the fastest way to about 1e-5;
             96 is the reference, good to 1e-9.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> from bayesdiv import JSA
         >>> Exact(nodes=96)(JSA(0.5), Normal(1.0, 1.0), Normal(0.0, 1.0))
@@ -121,7 +121,7 @@ class MonteCarlo(Estimator):
     Args:
         samples: how many draws; the noise falls with the square root.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Laplace, Normal
         >>> from bayesdiv import JSA
         >>> _ = torch.manual_seed(0)
@@ -204,7 +204,7 @@ class Quadrature(Estimator):
     Args:
         points: nodes a panel.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal, Uniform
         >>> from bayesdiv import JSA
         >>> Quadrature()(JSA(0.25), Normal(4.5, 1.0), Uniform(-5.0, 5.0))
@@ -327,7 +327,7 @@ class Auto(Estimator):
     that is not a mean over points (JS-G without a closed form), and for a learned q against a
     prior with an edge.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Laplace, Normal
         >>> from bayesdiv import JSG
         >>> Auto()(JSG(0.5), Normal(0.0, 1.0), Laplace(0.0, 1.0))

@@ -38,7 +38,7 @@ class Entry:
 class Layout:
     """Where each weight tensor stands in one flat vector; tied weights stand there once.
 
-    Example:
+    Examples:
         >>> layout = Layout.of(nn.Linear(3, 2).named_parameters())
         >>> layout.size, layout.entries[0].names, layout.entries[0].fan_in
         (8, ('weight',), 3)

@@ -50,7 +50,7 @@ class Gaussian(_Noisy):
 
     One output gives a number a row, several give independent numbers with the same noise.
 
-    Example:
+    Examples:
         >>> Gaussian(scale=0.5)(torch.zeros(4, 1)).scale
         tensor([0.5000, 0.5000, 0.5000, 0.5000], grad_fn=<ExpandBackward0>)
     """
@@ -151,7 +151,7 @@ class Binary(_Weighted):
 def balanced(y: Tensor, classes: int) -> Tensor:
     """Weights with which every class counts alike, whatever its share: N / (classes · count).
 
-    Example:
+    Examples:
         >>> balanced(torch.tensor([0, 0, 0, 1]), classes=2)
         tensor([0.6667, 2.0000])
     """

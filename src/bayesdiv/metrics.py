@@ -33,7 +33,7 @@ def nll(predictive: Predictive, y: Tensor) -> Tensor:
 
         -1/N Σ_i log 1/S Σ_s p(y_i | x_i, w_s)
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> nll(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 1.0]))
         tensor(1.1689)
@@ -44,7 +44,7 @@ def nll(predictive: Predictive, y: Tensor) -> Tensor:
 def rmse(predictive: Predictive, y: Tensor) -> Tensor:
     """Root mean squared error of the predictive mean, √(1/N Σ_i (mean_i - y_i)²).
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> rmse(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([3.0, 4.0]))
         tensor(3.5355)
@@ -56,7 +56,7 @@ def rmse(predictive: Predictive, y: Tensor) -> Tensor:
 def mae(predictive: Predictive, y: Tensor) -> Tensor:
     """Mean absolute error of the predictive mean, 1/N Σ_i |mean_i - y_i|.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> mae(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([3.0, -4.0]))
         tensor(3.5000)
@@ -70,7 +70,7 @@ def coverage(predictive: Predictive, y: Tensor, level: float = 0.9) -> Tensor:
 
         1/N Σ_i [low_i ≤ y_i ≤ high_i]
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> coverage(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([1.6, 1.7]))
         tensor(0.5000)
@@ -83,7 +83,7 @@ def coverage(predictive: Predictive, y: Tensor, level: float = 0.9) -> Tensor:
 def interval_width(predictive: Predictive, y: Tensor, level: float = 0.9) -> Tensor:
     """Mean width of the central intervals, 1/N Σ_i (high_i - low_i); `y` is only checked.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> interval_width(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.zeros(2))
         tensor(3.2897)
@@ -98,7 +98,7 @@ def accuracy(predictive: Predictive, y: Tensor) -> Tensor:
 
         1/N Σ_i [y_i = argmax_c p_ic],   p_ic = 1/S Σ_s p(c | x_i, w_s)
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> accuracy(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.5000)
@@ -115,7 +115,7 @@ def brier(predictive: Predictive, y: Tensor) -> Tensor:
 
         1/N Σ_i Σ_c (p_ic - [y_i = c])²
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> brier(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.6500)
@@ -133,7 +133,7 @@ def ece(predictive: Predictive, y: Tensor, bins: int = 15) -> Tensor:
     Confidence is the largest class probability, also of two classes; bin k of K is
     ((k-1)/K, k/K], and an empty one adds nothing.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> ece(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.4500)
@@ -145,7 +145,7 @@ def ece(predictive: Predictive, y: Tensor, bins: int = 15) -> Tensor:
 def reliability(predictive: Predictive, y: Tensor, bins: int = 15) -> Reliability:
     """Mean confidence, accuracy and count of each bin of `ece`, (bins,) each.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.9, 0.2]])))
         >>> reliability(predictive, torch.tensor([1, 1]), bins=2).accuracy
@@ -160,7 +160,7 @@ def auroc(predictive: Predictive, y: Tensor) -> Tensor:
 
         P(p_i1 > p_j1) + ½ P(p_i1 = p_j1)   for random i of class 1 and j of class 0
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.1, 0.4, 0.3, 0.8]])))
         >>> auroc(predictive, torch.tensor([0, 0, 1, 1]))
@@ -178,7 +178,7 @@ def auroc(predictive: Predictive, y: Tensor) -> Tensor:
 def roc(predictive: Predictive, y: Tensor) -> Roc:
     """True against false positive rate at every threshold; class 1 of two is positive.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.1, 0.4, 0.3, 0.8]])))
         >>> roc(predictive, torch.tensor([0, 0, 1, 1])).true_positive_rate
@@ -197,7 +197,7 @@ def roc(predictive: Predictive, y: Tensor) -> Roc:
 def confusion(predictive: Predictive, y: Tensor) -> Tensor:
     """How many targets of each class (row) were called which class (column), (C, C).
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> confusion(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor([[0, 0],
@@ -214,7 +214,7 @@ def false_negative_rate(predictive: Predictive, y: Tensor) -> Tensor:
 
         false negatives / (false negatives + true positives)
 
-    Example:
+    Examples:
         >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.9, 0.2, 0.6, 0.1]])))
         >>> false_negative_rate(predictive, torch.tensor([1, 1, 1, 0]))

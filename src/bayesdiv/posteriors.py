@@ -27,7 +27,7 @@ class MeanField(nn.Module):
         loc: mean of each weight, (…, weights).
         scale: standard deviation of each weight.
 
-    Example:
+    Examples:
         >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
         >>> posterior.scale
         tensor([0.1000, 0.1000, 0.1000], grad_fn=<SoftplusBackward0>)

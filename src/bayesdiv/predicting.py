@@ -26,7 +26,7 @@ def predict(
         over: how several draws are run.
         batch_size: rows at a time, for data that do not fit at once.
 
-    Example:
+    Examples:
         >>> import bayesdiv as bd
         >>> from torch.distributions import Normal
         >>> net = bd.bayesianize(nn.Linear(3, 1), bd.Prior(Normal, loc=0.0, scale=1.0))

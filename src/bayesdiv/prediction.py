@@ -19,7 +19,7 @@ class Predictive:
     Args:
         conditional: p(y | x, w_s), batch shape (samples, batch), such as a likelihood returns.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> predictive = Predictive(Normal(torch.tensor([[0.0], [2.0]]), 1.0))
         >>> predictive.mean, predictive.epistemic, predictive.aleatoric

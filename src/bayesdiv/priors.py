@@ -21,7 +21,7 @@ class Prior(nn.Module):
         **parameters: its parameters, numbers or flat tensors of one entry a weight. They move with
             the module and are saved with it, but they are not trained.
 
-    Example:
+    Examples:
         >>> Prior(Normal, loc=0.0, scale=0.1)()
         Normal(loc: 0.0, scale: 0.1...)
     """
@@ -53,7 +53,7 @@ class ScaleMixture(nn.Module):
 
         share · N(0, wide) + (1-share) · N(0, narrow)
 
-    Example:
+    Examples:
         >>> ScaleMixture(share=0.5, wide=1.0, narrow=0.0025)().stddev
         tensor(0.7071)
     """
@@ -92,7 +92,7 @@ class FanIn:
         gain: √2 suits layers before a ReLU, 1 others.
         family: a family with loc and scale.
 
-    Example:
+    Examples:
         >>> layout = Layout.of(nn.Linear(4, 2, bias=False).named_parameters())
         >>> FanIn()(layout, torch.zeros(8))().scale[0]
         tensor(0.5000)

@@ -45,7 +45,7 @@ def check_divergence(
             are given.
         samples: Monte Carlo draws a pair.
 
-    Example:
+    Examples:
         >>> from bayesdiv import JSA
         >>> check_divergence(JSA(alpha=0.3))
     """

@@ -48,7 +48,7 @@ class Batches:
         size: examples a batch.
         seed: what the order of epoch n is drawn from, together with n, so that it can be repeated.
 
-    Example:
+    Examples:
         >>> [len(y) for x, y in Batches(torch.zeros(5, 2), torch.zeros(5), size=2)]
         [2, 2, 1]
     """
@@ -151,7 +151,7 @@ def fit(
         transform: applied to the loss module once, such as `torch.compile`.
         accelerator: for another device or mixed precision, `Accelerator(mixed_precision="bf16")`.
 
-    Example:
+    Examples:
         >>> import bayesdiv as bd
         >>> from torch.distributions import Normal
         >>> x, y = torch.randn(64, 3), torch.randn(64)

@@ -13,7 +13,7 @@ from torch import Tensor
 class DataError(ValueError):
     """A complaint about data: one sentence with the rule and the value that breaks it.
 
-    Example:
+    Examples:
         >>> load("rows.txt")
         Traceback (most recent call last):
         bayesdiv.data.DataError: a table must be a .csv or .parquet file, got rows.txt
@@ -24,7 +24,7 @@ class DataError(ValueError):
 class Regression:
     """A target that is a quantity; y is (target - loc) / scale, by the moments of training rows.
 
-    Example:
+    Examples:
         >>> import torch
         >>> Regression(loc=150.0, scale=50.0).to_units(torch.tensor([0.0, 2.0]))
         tensor([150., 250.])
@@ -51,7 +51,7 @@ class Regression:
 class Classification:
     """A target that is one of some classes; y is the index of its name in `classes`.
 
-    Example:
+    Examples:
         >>> Classification(("benign", "malignant")).classes[1]
         'malignant'
     """
@@ -65,7 +65,7 @@ Task = Regression | Classification
 class Part(NamedTuple):
     """Inputs and targets of some rows.
 
-    Example:
+    Examples:
         >>> x, y = load("digits").test
         >>> x.shape, y.shape
         (torch.Size([359, 1, 8, 8]), torch.Size([359]))
@@ -89,7 +89,7 @@ class Splits:
         target: the column that y comes from.
         notes: sentences on what was decided on the user's behalf.
 
-    Example:
+    Examples:
         >>> splits = load("diabetes")
         >>> splits.shape, splits.num_features, splits.num_data
         ((10,), 10, 266)
@@ -157,7 +157,7 @@ def load(
         validation: share of the rows that choices are made on.
         drop: for a file, columns to leave out.
 
-    Example:
+    Examples:
         >>> splits = load("breast_cancer", bias=Bias("malignant", keep=0.2))
         >>> splits.task
         Classification(classes=('benign', 'malignant'))

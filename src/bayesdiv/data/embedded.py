@@ -11,7 +11,7 @@ def diabetes() -> Table:
 
     Ten measurements in their own units: scikit-learn's scaled ones have seen the test rows.
 
-    Example:
+    Examples:
         >>> len(diabetes().frame)
         442
     """
@@ -27,7 +27,7 @@ def breast_cancer() -> Table:
     Class 0 is benign and class 1 malignant, the one that must not be missed. This is the reverse
     of scikit-learn's numbers.
 
-    Example:
+    Examples:
         >>> breast_cancer().frame["diagnosis"].value_counts().to_dict()
         {'benign': 357, 'malignant': 212}
     """
@@ -46,7 +46,7 @@ def digits() -> Table:
     Pixels are divided by 16 alike, so that the encoder needs no training rows; x has the shape
     (1, 8, 8) of an image with one channel.
 
-    Example:
+    Examples:
         >>> digits().encoder.shape
         (1, 8, 8)
     """

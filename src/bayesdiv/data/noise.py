@@ -17,7 +17,7 @@ class Bias:
         label: the name of the class; where no class has that name, its index.
         keep: in (0, 1].
 
-    Example:
+    Examples:
         >>> Bias.parse("malignant:0.2")
         Bias(label='malignant', keep=0.2)
     """
@@ -60,7 +60,7 @@ def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
     It is added after scaling, so that `scale` counts in standard deviations of a numeric column
     (in grey levels from 0 to 1 for images); columns of categories get it as well.
 
-    Example:
+    Examples:
         >>> from bayesdiv.data import load
         >>> clean = load("digits")
         >>> noisy = add_noise(clean, scale=0.5)
@@ -89,7 +89,7 @@ def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
 
     Encoder and task stay as they are: they were fitted to the training part before.
 
-    Example:
+    Examples:
         >>> from bayesdiv.data import load
         >>> thin(load("breast_cancer"), Bias("malignant", keep=0.2)).notes
         ("bias leaves 25 of 127 training rows of class 'malignant'",)

@@ -106,7 +106,7 @@ class Encoder:
         columns: those used, in the order of x.
         shape: of one encoded row, which the columns fill together.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> encoder = Encoder.fit(pd.DataFrame({"age": [20, 40], "smoker": ["no", "yes"]}))
         >>> encoder.encode(pd.DataFrame({"smoker": ["no"], "age": [50]}))
@@ -157,7 +157,7 @@ class Encoder:
     def to_json(self) -> dict[str, object]:
         """Plain lists, numbers and strings, for `json.dump`.
 
-        Example:
+        Examples:
             >>> Encoder((Numeric("age", 30.0, 10.0),), (1,)).to_json()
             {'columns': [{'name': 'age', 'loc': 30.0, 'scale': 10.0}], 'shape': [1]}
         """
@@ -192,7 +192,7 @@ class Table:
         encoder: a known one, as for pixels; None learns it from the training rows.
         notes: sentences on what was decided on the user's behalf.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> list(Table("two", pd.DataFrame({"x": [1], "y": [2]}), "y", Regression).features)
         ['x']
@@ -222,7 +222,7 @@ def read(path: str | Path, encoder: Encoder | None = None) -> "DataFrame":
         encoder: the one that is to encode it, if there is one already: a few rows do not show
             that the codes 007 and 010 are text.
 
-    Example:
+    Examples:
         >>> read("rows.txt")
         Traceback (most recent call last):
         bayesdiv.data.DataError: a table must be a .csv or .parquet file, got rows.txt
@@ -264,7 +264,7 @@ def checked(
             regression; text, bools and other whole numbers are classes.
         drop: columns to leave out.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> checked(pd.DataFrame({"x": range(12), "y": ["no", "yes"] * 6}), "rows").notes
         ("the target is the last column, 'y'",)
@@ -291,7 +291,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     training part at least one row of each. Rows of the other parts that alone have some category
     join the training part, since they could not be encoded.
 
-    Example:
+    Examples:
         >>> from bayesdiv.data import DATASETS
         >>> split(DATASETS["digits"](), seed=1).train.x.shape
         torch.Size([1079, 1, 8, 8])
@@ -315,7 +315,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
 def encode_target(task: Task, target: "Series") -> Tensor:
     """Targets as y: standardised, or class indices.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> encode_target(Classification(("no", "yes")), pd.Series(["yes", "no"]))
         tensor([1, 0])

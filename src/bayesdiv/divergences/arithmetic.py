@@ -62,7 +62,7 @@ class JSA(_Arithmetic):
     Never above -(1-α) log α - α log(1-α) a weight (theorem 1). KL(q ‖ p) at alpha = 0, KL(p ‖ q) at
     alpha = 1. No closed form: for two Gaussians the one-sided rule computes it to 1e-6.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> JSA(alpha=0.5)(Normal(100.0, 1.0), Normal(0.0, 1.0))
         tensor(0.6931)
@@ -83,7 +83,7 @@ class UnmodifiedJSA(_Arithmetic):
 
     Never above the entropy -α log α - (1-α) log(1-α). It vanishes at alpha = 0 and alpha = 1.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> UnmodifiedJSA(alpha=0.25)(Normal(100.0, 1.0), Normal(0.0, 1.0))
         tensor(0.5623)
@@ -128,7 +128,7 @@ def joint_jsa(alpha: float, q: Distribution, p: Distribution, *, samples: int = 
 
     Shown to explain why `JSA` is summed over weights: the joint form saturates. It is no objective.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> _ = torch.manual_seed(0)
         >>> many, prior = Normal(torch.full((100,), 0.5), 1.0), Normal(0.0, 1.0)

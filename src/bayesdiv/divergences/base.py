@@ -28,7 +28,7 @@ class Points:
         log_weight: log of the share each point stands for; the shares add up to 1. `-inf` takes a
             point out altogether (0 · log 0 = 0).
 
-    Example:
+    Examples:
         >>> half = torch.tensor([0.5, 0.5]).log()
         >>> points = Points(torch.tensor([0.0, -1.0]), torch.zeros(2), half)
         >>> points.mean(points.log_q - points.log_p)

@@ -45,7 +45,7 @@ class WeightedKL(_Skewed):
     The paper calls this JS-G too, though it leaves the normaliser of the geometric mean out:
     JSG = WeightedKL + log Z with log Z ≤ 0.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> WeightedKL(alpha=0.5)(Normal(5.0, 1.0), Normal(0.0, 1.0))
         tensor(6.2500)
@@ -74,7 +74,7 @@ class JSG(_Skewed):
     Unbounded. For two Gaussians in closed form, with the prime that the paper's first term lacks.
     KL(q ‖ p) at alpha = 0, KL(p ‖ q) at alpha = 1.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> JSG(alpha=0.5)(Normal(5.0, 1.0), Normal(0.0, 1.0))
         tensor(3.1250)
@@ -96,7 +96,7 @@ class UnmodifiedJSG(_Skewed):
 
     It vanishes at alpha = 0 and alpha = 1, whatever q and p are.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> UnmodifiedJSG(alpha=0.25)(Normal(5.0, 1.0), Normal(0.0, 1.0))
         tensor(2.3438)

@@ -22,7 +22,7 @@ class KL(Divergence):
 
         KL(q ‖ p) = ∫ q log(q/p)
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> KL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
         tensor(0.3181)
@@ -45,7 +45,7 @@ class ReverseKL(Divergence):
 
         KL(p ‖ q) = ∫ p log(p/q)          (paper, eq. limit_case)
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> ReverseKL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
         tensor(0.8069)

@@ -24,7 +24,7 @@ class Renyi(Divergence):
 
     For two Gaussians infinite unless (1-α) σ_q² + α σ_p² > 0.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> Renyi(alpha=0.5)(Normal(1.0, 1.0), Normal(0.0, 1.0))
         tensor(0.2500)
@@ -58,7 +58,7 @@ class ChiSquared(Divergence):
 
     For two Gaussians infinite unless 2 σ_q² > σ_p²: of no use for a narrow posterior.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> ChiSquared()(Normal(1.0, 1.0), Normal(0.0, 1.0))
         tensor(1.)
@@ -84,7 +84,7 @@ class TotalVariation(Divergence):
 
     A sum of it over weights is a convention: it does not add up over independent weights.
 
-    Example:
+    Examples:
         >>> from torch.distributions import Normal
         >>> TotalVariation()(Normal(1.0, 1.0), Normal(0.0, 1.0))
         tensor(0.3829)

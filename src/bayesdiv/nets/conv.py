@@ -14,7 +14,7 @@ class Conv:
         outputs: numbers out.
         channels: of the two convolutions.
 
-    Example:
+    Examples:
         >>> import torch
         >>> Conv(shape=(1, 8, 8), outputs=10).build()(torch.zeros(5, 1, 8, 8)).shape
         torch.Size([5, 10])

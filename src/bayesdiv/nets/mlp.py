@@ -15,7 +15,7 @@ class MLP:
         outputs: numbers out.
         hidden: units of each hidden layer.
 
-    Example:
+    Examples:
         >>> MLP(inputs=8, outputs=1).build()[0]
         Linear(in_features=8, out_features=50, bias=True)
     """
