@@ -95,11 +95,13 @@ class Objective(nn.Module):
     the batch, and the mean over the batches of an epoch is the loss of the whole data.
 
     Args:
-        likelihood: from outputs to a distribution of the targets. divergence: what holds the
-        posterior near the prior. num_data: how many training examples there are. strength: λ: a
-        number, a `WarmUp`, or a `Constraint`. With 1 and KL this is the negative ELBO. samples:
-        weight draws for the likelihood. estimator: how the divergence is computed. over: how
-        several draws are run.
+        likelihood: from outputs to a distribution of the targets.
+        divergence: what holds the posterior near the prior.
+        num_data: how many training examples there are.
+        strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and KL the negative ELBO.
+        samples: weight draws for the likelihood.
+        estimator: how the divergence is computed.
+        over: how several draws are run.
     """
 
     def __init__(
