@@ -123,6 +123,9 @@ def _load_optimizer(
         if key.startswith("optimizer/"):
             _, index, name = key.split("/", 2)
             state.setdefault(int(index), {})[name] = tensor
+    for group, own in zip(groups, optimizer.param_groups, strict=False):
+        numbers = {key: value for key, value in own.items() if isinstance(value, Tensor)}
+        group |= {key: torch.full_like(n, group[key]) for key, n in numbers.items() if key in group}
     try:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     except (ValueError, KeyError) as error:
@@ -154,9 +157,12 @@ def check_format(path: Path, told: Mapping[str, Any]) -> None:
 
 
 def _plain(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parameter groups with what JSON can hold."""
+    """Parameter groups with what JSON can hold; a learning rate in a tensor as a number."""
     kinds = (int, float, str, bool, list, tuple, type(None))
-    return [{k: v for k, v in group.items() if isinstance(v, kinds)} for group in groups]
+    numbers = [
+        {k: v.item() if isinstance(v, Tensor) else v for k, v in group.items()} for group in groups
+    ]
+    return [{k: v for k, v in group.items() if isinstance(v, kinds)} for group in numbers]
 
 
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:

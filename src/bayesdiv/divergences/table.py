@@ -1,4 +1,4 @@
-"""JS-A of two Gaussians from a Taylor table: for many float32 weights on a CPU, at a fixed alpha.
+"""JS-A of two Gaussians from a Taylor table: for many float32 weights at a fixed alpha.
 
 The divergence depends on two numbers, D = |μ-μ_p| / √(σ²+σ_p²) and η = log σ/σ_p. It is tabulated
 on a grid of these with its derivatives up to the second, and read off by a polynomial around the
@@ -25,18 +25,19 @@ BUILD_NODES = 56
 
 
 def fits(alpha: Number, q: Distribution, p: Distribution) -> bool:
-    """Whether the table serves: float32, CPU, many weights, a number in [0.01, 0.99]."""
+    """Whether the table serves: float32, many weights, a number in [0.01, 0.99]."""
     if isinstance(alpha, Tensor) or not 0.01 <= alpha <= 0.99:
         return False
     parameters = (*places(q)[0], *places(p)[0])
-    on_cpu = all(x.dtype == torch.float32 and x.device.type == "cpu" for x in parameters)
-    return on_cpu and max(x.numel() for x in parameters) >= FEWEST
+    single = all(x.dtype == torch.float32 for x in parameters)
+    return single and max(x.numel() for x in parameters) >= FEWEST
 
 
 @lru_cache(maxsize=8)
-def of(mixture: Mixture) -> GaussianRule:
-    """The rule that looks the divergence with these weights up."""
-    return _Table.built(mixture).look_up
+def of(mixture: Mixture, device: torch.device | str = "cpu") -> GaussianRule:
+    """The rule that looks the divergence with these weights up, its table on the device."""
+    table = _Table.built(mixture)
+    return _Table(mixture, *(array.to(device) for array in table[1:])).look_up
 
 
 class _Table(NamedTuple):

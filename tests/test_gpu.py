@@ -1,0 +1,63 @@
+"""The same numbers on a GPU as on the CPU; run with `pytest -m gpu` where there is one."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal
+
+import bayesdiv as bd
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+DIVERGENCES = [bd.KL(), bd.ReverseKL(), bd.JSG(0.3), bd.WeightedKL(0.3), bd.JSA(0.3), bd.JSA(0.9)]
+DIVERGENCES = [*DIVERGENCES, bd.UnmodifiedJSA(0.3), bd.UnmodifiedJSG(0.3), bd.TotalVariation()]
+
+
+def value_and_gradient(divergence, loc, scale):
+    loc, scale = (x.clone().requires_grad_() for x in (loc, scale))
+    prior = Normal(torch.zeros((), device=loc.device, dtype=loc.dtype), 1.0)
+    value = bd.Exact(nodes=40)(divergence, Normal(loc, scale), prior)
+    return value.detach(), *torch.autograd.grad(value.sum(), (loc, scale))
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_divergences_agree_with_the_cpu(divergence, dtype):
+    generator = torch.Generator().manual_seed(0)
+    loc = torch.randn(20_000, generator=generator, dtype=dtype)
+    scale = torch.randn(20_000, generator=generator, dtype=dtype).exp()
+    there = value_and_gradient(divergence, loc.cuda(), scale.cuda())
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-9
+    for one, two in zip(there, value_and_gradient(divergence, loc, scale), strict=True):
+        assert torch.allclose(one.cpu(), two, rtol=tolerance, atol=tolerance)
+
+
+def test_the_table_serves_on_a_gpu_too():
+    loc = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
+    q, p = Normal(loc.cuda(), 0.3), Normal(torch.zeros((), device="cuda"), 1.0)
+    assert torch.allclose(bd.JSA(0.3)(q, p).cpu(), bd.JSA(0.3)(Normal(loc, 0.3), Normal(0.0, 1.0)))
+
+
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSG(0.1), bd.JSA(0.5)], ids=repr)
+def test_training_on_a_gpu_lowers_the_loss_in_mixed_precision(divergence):
+    from accelerate import Accelerator
+
+    torch.manual_seed(0)
+    x = torch.randn(512, 16)
+    y = (x[:, 0] > 0).long()
+    network = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 2))
+    model = bd.bayesianize(network, bd.FanIn(1.4))
+    objective = bd.Objective(bd.Classes(), divergence, num_data=512, samples=4)
+    optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], lr=1e-2)
+    accelerator = Accelerator(mixed_precision="bf16")
+    batches = bd.Batches(x, y, size=64)
+    losses = [
+        epoch.loss.total
+        for epoch in bd.fit(
+            model, objective, batches, optimizer, 10, seed=0, accelerator=accelerator
+        )
+    ]
+    assert losses[-1] < losses[0]
