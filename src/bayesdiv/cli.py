@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,7 +26,8 @@ from bayesdiv.divergences import JSA, JSG, Divergence
 from bayesdiv.experiments import Training
 from bayesdiv.training import Diverged, Epoch
 
-console = Console()
+# A file or a pipe has no width: tables go there whole, not cut at 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 120)
 errors = Console(stderr=True)
 
 HIGHER_IS_BETTER = {"accuracy"}
@@ -33,14 +36,17 @@ NAMES = {
     "rmse": "RMSE",
     "nll": "NLL",
     "ece": "ECE",
-    "coverage": "90 % coverage",
-    "false_negative_rate": "false negatives",
+    "coverage": "coverage",
+    "false_negative_rate": "missed",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     logging.getLogger("accelerate").setLevel(logging.ERROR)
+    if "OMP_NUM_THREADS" not in os.environ:
+        # Networks for tables are small: handing a step to several threads costs more than it saves.
+        torch.set_num_threads(1)
     try:
         whole = parser()
         settings = whole.instantiate(whole.parse_args(arguments))
@@ -247,8 +253,8 @@ def _comparison_table(
 ) -> Table:
     keys = list(next(iter(results.values()))[0]["test"])
     spread = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
-    table = Table(title=f"{splits.name}: test data{spread}")
-    table.add_column("loss")
+    table = Table(title=f"{splits.name}: test data{spread}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("loss", no_wrap=True)
     for key in keys:
         table.add_column(NAMES[key], justify="right", no_wrap=True)
     table.add_column("seconds", justify="right")
@@ -264,8 +270,17 @@ def _comparison_table(
             cells.append(f"[bold green]{text}*[/]" if name == best[key] else f"{text} ")
         seconds = statistics.mean(run["seconds"] for run in found)
         table.add_row(escape(name), *cells, f"{seconds:.1f}")
-    table.caption = "* best; coverage is best next to 90 %"
+    table.caption = _caption(keys)
     return table
+
+
+def _caption(keys: Sequence[str]) -> str:
+    parts = ["* best"]
+    if "coverage" in keys:
+        parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
+    if "false_negative_rate" in keys:
+        parts.append("missed: share of the second class not found")
+    return "; ".join(parts)
 
 
 def _best(key: str, values: Mapping[str, float]) -> str:
@@ -281,7 +296,7 @@ def _spread(values: list[float]) -> str:
     digits = 3 if abs(mean) < 10 else 2 if abs(mean) < 100 else 1
     if len(values) == 1:
         return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+    return f"{mean:.{digits}f}±{statistics.stdev(values):.{digits}f}"
 
 
 def _save_comparison(

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -60,12 +60,13 @@ class Loop(Over):
 
 @contextmanager
 def _attention_by_products(device: torch.device) -> Iterator[None]:
-    """Attention without the fused kernels that have no rule for a batch of weights."""
+    """Attention without the fused kernels that have no rule, or a broken one, for `torch.vmap`."""
     before = torch.backends.mha.get_fastpath_enabled()
-    kernels = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
+    # Of the kernels on a GPU, the one for float32 fails in its backward pass.
+    fused = [] if device.type == "cpu" else [SDPBackend.FLASH_ATTENTION]
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with kernels:
+        with sdpa_kernel([*fused, SDPBackend.MATH]):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
