@@ -1,0 +1,155 @@
+"""Several weight draws in one call, and what runs once for all of them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal
+
+import bayesdiv as bd
+
+STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
+X = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+WAYS = [bd.batched, bd.loop, bd.Batched(chunk=2), bd.Batched(chunk=100)]
+
+
+def network():
+    torch.manual_seed(0)
+    return bd.bayesianize(
+        nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double(), STANDARD
+    )
+
+
+def layers():
+    torch.manual_seed(0)
+    parts = [bd.bayesianize(module, STANDARD) for module in (nn.Linear(4, 5), nn.Linear(5, 2))]
+    return nn.Sequential(parts[0], nn.Tanh(), parts[1]).double()
+
+
+def by_hand(weights):
+    """Outputs of each draw by the formula: one flat vector of 37 weights, or two of 25 and 12."""
+    flat = torch.cat(weights, -1)
+    w1, b1, w2, b2 = flat.split([20, 5, 10, 2], -1)
+    hidden = (X @ w1.reshape(-1, 5, 4).mT + b1.unsqueeze(1)).tanh()
+    return hidden @ w2.reshape(-1, 2, 5).mT + b2.unsqueeze(1)
+
+
+@pytest.mark.parametrize("build", [network, layers])
+@pytest.mark.parametrize("over", WAYS, ids=repr)
+def test_every_way_gives_the_outputs_of_each_draw_in_order_and_their_gradients(build, over):
+    net = build()
+    weights = bd.draw_weights(net, 5)
+    outputs, wanted = bd.draws(net, X, weights, over), by_hand(weights)
+    assert torch.allclose(outputs, wanted)
+    parameters = list(net.parameters())
+    ours = torch.autograd.grad(outputs.pow(3).sum(), parameters, retain_graph=True)
+    theirs = torch.autograd.grad(wanted.pow(3).sum(), parameters)
+    for one, two in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, two)
+
+
+@pytest.mark.parametrize("build", [network, layers])
+@pytest.mark.parametrize("over", WAYS, ids=repr)
+def test_several_draws_in_one_backward_give_the_mean_of_separate_gradients(build, over):
+    net = build()
+    y = torch.randn(6, 2, dtype=torch.float64)
+    # By samples, so that the divergence too is a mean over the draws.
+    objective = bd.Objective(
+        bd.Gaussian(), bd.JSA(0.3), num_data=6, over=over, estimator=bd.MonteCarlo()
+    ).double()
+    weights = bd.draw_weights(net, 5)
+
+    def gradients(chosen):
+        loss = objective.at(net, chosen, X, y)
+        return torch.autograd.grad(loss.total, list(net.parameters()), retain_graph=True)
+
+    together = gradients(weights)
+    separate = [gradients(tuple(w[k : k + 1] for w in weights)) for k in range(5)]
+    for one, many in zip(together, zip(*separate, strict=True), strict=True):
+        assert torch.allclose(one, torch.stack(many).mean(0), rtol=1e-10, atol=1e-12)
+
+
+class Trunk(nn.Module):
+    """A deterministic part that notes how often and with what shapes it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+        self.seen = []
+
+    def forward(self, x):
+        out = self.linear(x)
+        batched = torch._C._functorch.is_batchedtensor(out)
+        self.seen.append((tuple(out.shape), batched))
+        return out
+
+
+@pytest.mark.parametrize("last_only", ["where", "layer"])
+def test_a_deterministic_trunk_runs_once_for_all_draws(last_only):
+    module = nn.Sequential(Trunk(), nn.Linear(5, 2)).double()
+    if last_only == "where":
+        net = bd.bayesianize(module, STANDARD, where=lambda name, _: name.startswith("1."))
+        trunk = net.module[0]
+    else:
+        net = nn.Sequential(module[0], bd.bayesianize(module[1], STANDARD))
+        trunk = module[0]
+    outputs = bd.draws(net, X, bd.draw_weights(net, 7))
+    assert outputs.shape == (7, 6, 2)
+    assert trunk.seen == [((6, 5), False)]
+    outputs.sum().backward()
+    assert trunk.linear.weight.grad.any()
+
+
+def test_the_same_trunk_with_random_weights_runs_on_a_batch_of_them():
+    net = bd.bayesianize(nn.Sequential(Trunk(), nn.Linear(5, 2)).double(), STANDARD)
+    bd.draws(net, X, bd.draw_weights(net, 7))
+    assert net.module[0].seen == [((6, 5), True)]
+
+
+def test_one_draw_calls_the_network_directly():
+    net = bd.bayesianize(nn.Sequential(Trunk(), nn.Linear(5, 2)).double(), STANDARD)
+    assert bd.draws(net, X, bd.draw_weights(net, 1)).shape == (1, 6, 2)
+    assert net.module[0].seen == [((6, 5), False)]
+
+
+def test_a_deterministic_model_gives_a_single_draw():
+    module = nn.Linear(4, 2).double()
+    assert bd.draw_weights(module, 10) == ()
+    assert torch.equal(bd.draws(module, X, ()), module(X).unsqueeze(0))
+
+
+def test_dropout_differs_from_draw_to_draw():
+    net = bd.bayesianize(nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5)).double(), STANDARD)
+    weights = (net.loc.expand(4, -1),)
+    outputs = bd.draws(net, X, weights)
+    assert len({tuple(draw.flatten().eq(0).tolist()) for draw in outputs}) == 4
+
+
+def test_trials_and_draws_are_axes_of_their_own():
+    stack = bd.stacked([network() for _ in range(3)])
+    weights = bd.draw_weights(stack, 4)
+    assert weights[0].shape == (4, 3, stack.layout.size)
+    x = X.expand(3, 6, 4)
+    for over in WAYS:
+        outputs = bd.draws(stack, x, weights, over)
+        assert outputs.shape == (4, 3, 6, 2)
+        assert torch.allclose(outputs[2, 1], network().at(weights[0][2, 1], X))
+
+
+def test_attention_settings_are_as_before_after_several_draws():
+    attention = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    net = bd.bayesianize(attention, STANDARD)
+    kernels = torch.backends.cuda.flash_sdp_enabled(), torch.backends.mha.get_fastpath_enabled()
+    bd.draws(net, torch.randn(2, 3, 4), bd.draw_weights(net, 2))
+    after = torch.backends.cuda.flash_sdp_enabled(), torch.backends.mha.get_fastpath_enabled()
+    assert after == kernels == (True, True)
+
+
+@pytest.mark.parametrize("samples", [0, -1])
+def test_at_least_one_sample_is_needed(samples):
+    with pytest.raises(ValueError, match=f"samples must be at least 1, got {samples}"):
+        bd.draw_weights(network(), samples)
+
+
+def test_a_chunk_holds_at_least_one_draw():
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
+        bd.Batched(chunk=0)

@@ -1,0 +1,182 @@
+"""From outputs to a distribution of the targets."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.utils.class_weight import compute_class_weight
+from torch import nn
+from torch.distributions import Normal
+
+import bayesdiv as bd
+
+OUTPUTS = torch.tensor([[0.3], [-1.2], [2.0]])
+TARGETS = torch.tensor([0.0, -1.0, 5.0])
+
+
+def test_gaussian_has_the_density_of_a_normal_around_the_output():
+    found = bd.Gaussian(scale=0.5)(OUTPUTS).log_prob(TARGETS)
+    wanted = stats.norm(OUTPUTS[:, 0], 0.5).logpdf(TARGETS)
+    assert torch.allclose(found, torch.as_tensor(wanted, dtype=torch.float32), atol=1e-5)
+
+
+def test_several_outputs_are_independent_with_the_same_noise():
+    outputs, y = torch.randn(3, 2), torch.randn(3, 2)
+    conditional = bd.Gaussian(scale=0.5)(outputs)
+    assert (conditional.batch_shape, conditional.event_shape) == ((3,), (2,))
+    wanted = stats.norm(outputs, 0.5).logpdf(y).sum(1)
+    assert torch.allclose(conditional.log_prob(y), torch.as_tensor(wanted).float(), atol=1e-5)
+
+
+def test_student_t_noise_has_its_density():
+    found = bd.StudentTNoise(df=3.0, scale=0.5)(OUTPUTS).log_prob(TARGETS)
+    wanted = stats.t(3.0, OUTPUTS[:, 0], 0.5).logpdf(TARGETS)
+    assert torch.allclose(found, torch.as_tensor(wanted, dtype=torch.float32), atol=1e-5)
+
+
+def test_heteroscedastic_noise_comes_from_the_second_output():
+    outputs = torch.tensor([[0.3, -1.0], [1.0, 2.0]])
+    conditional = bd.HeteroscedasticGaussian()(outputs)
+    assert torch.equal(conditional.loc, outputs[:, 0])
+    wanted = np.logaddexp(0.0, outputs[:, 1].numpy())
+    assert conditional.scale.tolist() == pytest.approx(wanted.tolist(), abs=1.01e-4)
+    floor = bd.HeteroscedasticGaussian()(torch.tensor([[0.0, -200.0]])).scale
+    assert floor.item() == pytest.approx(1e-4)
+
+
+def test_classes_are_softmax_and_binary_is_sigmoid_of_the_outputs():
+    logits = torch.tensor([[0.5, -1.0, 2.0]])
+    y = torch.tensor([2])
+    found = bd.Classes()(logits).log_prob(y)
+    assert torch.allclose(found, -nn.functional.cross_entropy(logits, y, reduction="none"))
+    one = torch.tensor([[0.7]])
+    wanted = -nn.functional.binary_cross_entropy_with_logits(one[:, 0], torch.ones(1))
+    assert torch.allclose(bd.Binary()(one).log_prob(torch.ones(1)), wanted)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "wrong", "message"),
+    [
+        (bd.HeteroscedasticGaussian(), 1, "outputs must be two"),
+        (bd.StudentTNoise(), 2, "outputs must be one"),
+        (bd.Binary(), 2, "outputs must be one"),
+        (bd.Classes(), 1, "outputs must be one a class"),
+    ],
+)
+def test_a_wrong_number_of_outputs_is_refused(likelihood, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        likelihood(torch.zeros(5, wrong))
+
+
+@pytest.mark.parametrize("kind", [bd.Gaussian, bd.StudentTNoise])
+def test_the_noise_starts_where_it_is_told_and_is_learned(kind):
+    likelihood = kind(scale=0.05)
+    assert likelihood.scale.item() == pytest.approx(0.05, rel=1e-5)
+    assert [name for name, _ in likelihood.named_parameters()] == ["rho"]
+    with pytest.raises(ValueError, match="scale must be positive"):
+        kind(scale=0.0)
+
+
+@pytest.mark.parametrize("kind", [bd.Gaussian, bd.StudentTNoise])
+def test_a_noise_level_a_trial_stands_in_line_with_its_outputs(kind):
+    outputs = torch.zeros(7, 3, 5, 1)  # draws, trials, rows, one output
+    conditional = kind(scale=torch.tensor([0.1, 1.0, 10.0]))(outputs)
+    assert conditional.batch_shape == (7, 3, 5)
+    assert conditional.scale[0, :, 0].tolist() == pytest.approx([0.1, 1.0, 10.0], rel=1e-4)
+
+
+def test_a_noise_level_a_trial_serves_several_outputs():
+    conditional = bd.Gaussian(scale=torch.tensor([0.1, 1.0]))(torch.zeros(7, 2, 5, 3))
+    assert (conditional.batch_shape, conditional.event_shape) == ((7, 2, 5), (3,))
+    assert conditional.stddev[0, :, 0, 0].tolist() == pytest.approx([0.1, 1.0], rel=1e-4)
+
+
+def test_degrees_of_freedom_must_be_positive():
+    with pytest.raises(ValueError, match="df must be positive, got 0"):
+        bd.StudentTNoise(df=0)
+
+
+# Classes that count differently --------------------------------------------------------------
+
+
+def objective(likelihood):
+    return bd.Objective(likelihood, num_data=6)
+
+
+def test_class_weights_are_those_of_torch_s_cross_entropy():
+    torch.manual_seed(0)
+    module, x = nn.Linear(4, 3), torch.randn(6, 4)
+    y, shares = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0.5, 1.0, 3.0])
+    loss = objective(bd.Classes(shares))(module, x, y)
+    each = nn.functional.cross_entropy(module(x), y, shares, reduction="none")
+    assert loss.nll.item() == pytest.approx(each.mean().item(), rel=1e-6)
+
+
+def test_class_weights_count_for_binary_targets_of_any_dtype():
+    torch.manual_seed(0)
+    module, x, y = nn.Linear(4, 1), torch.randn(6, 4), torch.tensor([0, 0, 0, 0, 1, 1])
+    each = nn.functional.binary_cross_entropy_with_logits(
+        module(x)[:, 0], y.float(), torch.where(y == 1, 5.0, 1.0)
+    )
+    for targets in (y, y.float(), y.bool()):
+        loss = objective(bd.Binary([1.0, 5.0]))(module, x, targets)
+        assert loss.nll.item() == pytest.approx(each.item(), rel=1e-6)
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    y = np.array([0, 0, 0, 0, 1, 2, 2])
+    wanted = compute_class_weight("balanced", classes=np.arange(3), y=y)
+    found = bd.balanced(torch.from_numpy(y), classes=3)
+    assert found.tolist() == pytest.approx(wanted.tolist())
+    assert found[torch.from_numpy(y)].mean().item() == pytest.approx(1.0)
+
+
+def test_a_class_without_an_example_cannot_be_weighted():
+    with pytest.raises(ValueError, match=r"got none of \[1, 3\]"):
+        bd.balanced(torch.tensor([0, 2]), classes=4)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_class_weights_must_be_positive(bad):
+    with pytest.raises(ValueError, match="class_weights must be positive"):
+        bd.Classes([1.0, bad])
+
+
+def test_class_weights_move_and_are_saved_with_the_likelihood():
+    likelihood = bd.Classes([1.0, 2.0]).double()
+    assert likelihood.state_dict()["class_weights"].dtype == torch.float64
+    assert bd.Classes().state_dict() == {}
+
+
+# Training ------------------------------------------------------------------------------------
+
+X = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+SIGNAL = X[:, 0] - X[:, 1]
+TASKS = {
+    "gaussian": (bd.Gaussian, 1, SIGNAL),
+    "two outputs": (bd.Gaussian, 2, X[:, :2]),
+    "heteroscedastic": (bd.HeteroscedasticGaussian, 2, SIGNAL),
+    "student": (bd.StudentTNoise, 1, SIGNAL.index_fill(0, torch.tensor([0, 9]), 20.0)),
+    "classes": (bd.Classes, 3, (SIGNAL > -0.5).long() + (SIGNAL > 0.5)),
+    "binary": (bd.Binary, 1, (SIGNAL > 0).long()),
+    "weighted": (lambda: bd.Classes([1.0, 2.0]), 2, (SIGNAL > 0).long()),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_few_steps_lower_the_loss(task):
+    make, outputs, y = TASKS[task]
+    torch.manual_seed(0)
+    net = bd.bayesianize(nn.Linear(3, outputs), bd.Prior(Normal, loc=0.0, scale=1.0))
+    objective = bd.Objective(make(), bd.JSA(0.3), num_data=64, samples=4)
+    optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=0.05)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = objective(net, X, y)
+        loss.total.backward()
+        optimizer.step()
+        losses.append(loss.nll.item())
+    assert sum(losses[-5:]) / 5 < 0.8 * sum(losses[:5]) / 5

@@ -1,0 +1,148 @@
+"""From a trained model to its predictions."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal
+
+import bayesdiv as bd
+
+STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
+X = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
+
+
+def network(outputs=1):
+    torch.manual_seed(0)
+    return bd.bayesianize(
+        nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, outputs)), STANDARD
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 100])
+@pytest.mark.parametrize("over", [bd.batched, bd.loop, bd.Batched(chunk=3)], ids=repr)
+def test_rows_a_few_at_a_time_give_the_same_prediction(batch_size, over):
+    net, likelihood = network(), bd.Gaussian(0.3)
+    weights = bd.draw_weights(net, 7)
+    whole = bd.predict_at(net, likelihood, X, weights)
+    parts = bd.predict_at(net, likelihood, X, weights, over=over, batch_size=batch_size)
+    assert torch.allclose(whole.conditional.mean, parts.conditional.mean, atol=1e-6)
+    torch.manual_seed(3)
+    one = bd.predict(net, likelihood, X, samples=7)
+    torch.manual_seed(3)
+    two = bd.predict(net, likelihood, X, samples=7, batch_size=batch_size)
+    assert torch.allclose(one.conditional.mean, two.conditional.mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_all_rows_are_predicted_with_the_same_weights(batch_size):
+    net = network()
+    twice = X[:1].expand(6, 3)
+    outputs = bd.predict(net, bd.Gaussian(), twice, 5, batch_size=batch_size).conditional.mean
+    assert torch.allclose(outputs, outputs[:, :1].expand(5, 6), atol=1e-6)
+    assert outputs[:, 0].unique().numel() == 5
+
+
+def test_weights_drawn_before_serve_any_number_of_calls():
+    net, likelihood = network(outputs=3), bd.Classes()
+    weights = bd.draw_weights(net, 4)
+    first = bd.predict_at(net, likelihood, X, weights).probabilities
+    assert torch.equal(first, bd.predict_at(net, likelihood, X, weights).probabilities)
+    assert torch.allclose(first[2:5], bd.predict_at(net, likelihood, X[2:5], weights).probabilities)
+
+
+def test_outputs_are_those_of_the_network_for_each_draw():
+    net = network(outputs=3)
+    weights = bd.draw_weights(net, 4)
+    predictive = bd.predict_at(net, bd.Classes(), X, weights)
+    each = torch.stack([net.at(w, X).softmax(-1) for w in weights[0]])
+    assert torch.allclose(predictive.probabilities, each.mean(0), atol=1e-6)
+
+
+class NoDropout(nn.Module):
+    def forward(self, x):
+        assert not self.training
+        return x
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_prediction_is_in_evaluation_mode_and_every_mode_is_restored(training):
+    module = nn.Sequential(nn.Linear(3, 5), NoDropout(), nn.BatchNorm1d(5), nn.Linear(5, 1))
+    net = bd.bayesianize(module, STANDARD).train(training)
+    net.module[2].eval()  # such as a frozen batch norm
+    before = {name: part.training for name, part in net.named_modules()}
+    running = net.module[2].running_mean.clone()
+    bd.predict(net, bd.Gaussian(), X, samples=3)
+    assert {name: part.training for name, part in net.named_modules()} == before
+    assert torch.equal(net.module[2].running_mean, running)
+
+
+def test_the_mode_is_restored_after_an_error():
+    net = network()
+    with pytest.raises(RuntimeError):
+        bd.predict(net, bd.Gaussian(), torch.zeros(2, 99), samples=2)
+    assert net.training
+
+
+def test_no_graph_is_kept():
+    predictive = bd.predict(network(), bd.Gaussian(), X, samples=3)
+    assert not predictive.mean.requires_grad
+    assert not predictive.variance.requires_grad
+
+
+def test_a_deterministic_model_predicts_with_a_single_draw():
+    module = nn.Linear(3, 1)
+    predictive = bd.predict(module, bd.Gaussian(0.5), X, samples=100, batch_size=4)
+    assert predictive.samples == 1
+    assert torch.allclose(predictive.mean, module(X)[:, 0], atol=1e-6)
+    assert torch.allclose(predictive.variance, torch.full((11,), 0.25))
+
+
+def test_layers_of_their_own_are_drawn_together():
+    net = nn.Sequential(
+        bd.bayesianize(nn.Linear(3, 5), STANDARD),
+        nn.Tanh(),
+        bd.bayesianize(nn.Linear(5, 1), STANDARD),
+    )
+    weights = bd.draw_weights(net, 6)
+    whole, parts = (
+        bd.predict_at(net, bd.Gaussian(), X, weights, batch_size=size) for size in (None, 4)
+    )
+    assert whole.samples == 6
+    assert torch.allclose(whole.mean, parts.mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_trials_are_predicted_side_by_side(batch_size):
+    nets = [network() for _ in range(4)]
+    with torch.no_grad():
+        for number, net in enumerate(nets):
+            net.posterior.loc += number
+    stack, x = bd.stacked(nets), torch.randn(4, 7, 3)
+    weights = bd.draw_weights(stack, 5)
+    likelihood = bd.Gaussian(torch.tensor([0.1, 0.2, 0.3, 0.4]))
+    together = bd.predict_at(stack, likelihood, x, weights, batch_size=batch_size)
+    assert together.mean.shape == (4, 7)
+    for k, net in enumerate(nets):
+        alone = bd.predict_at(net, bd.Gaussian(0.1 * (k + 1)), x[k], (weights[0][:, k],))
+        assert torch.allclose(together.mean[k], alone.mean, atol=1e-5)
+        assert torch.allclose(together.variance[k], alone.variance, atol=1e-5)
+
+
+def test_predictions_of_a_trained_line_are_sure_near_the_data_and_unsure_far_from_it():
+    torch.manual_seed(0)
+    x = torch.linspace(-1, 1, 40).unsqueeze(1)
+    net = bd.bayesianize(nn.Linear(1, 1), STANDARD)
+    objective = bd.Objective(bd.Gaussian(0.1), bd.KL(), num_data=40, samples=8)
+    optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=0.05)
+    for _ in bd.fit(net, objective, [(x, 2 * x[:, 0])], optimizer, 300, seed=0):
+        pass
+    predictive = bd.predict(net, objective.likelihood, torch.tensor([[0.0], [10.0]]), 500)
+    assert predictive.mean.tolist() == pytest.approx([0.0, 20.0], abs=0.5)
+    assert predictive.epistemic[1] > 10 * predictive.epistemic[0]
+
+
+def test_without_rows_there_is_nothing_to_predict():
+    with pytest.raises(ValueError, match="at least one row to predict, got 0"):
+        bd.predict(network(), bd.Gaussian(), X[:0])
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+        bd.predict(network(), bd.Gaussian(), X, samples=0)
