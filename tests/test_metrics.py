@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Independent, Normal, StudentT
 
 from bayesdiv import metrics
-from bayesdiv.prediction import Predictive
+from bayesdiv.predictive import Predictive
 
 SAMPLES, BATCH = 6, 400
 OF_NUMBERS = [metrics.rmse, metrics.mae, metrics.coverage, metrics.interval_width]

@@ -31,8 +31,8 @@ from bayesdiv.likelihoods import (
 )
 from bayesdiv.objective import Constraint, Loss, Objective, WarmUp
 from bayesdiv.posteriors import MeanField, Posterior
-from bayesdiv.predicting import predict, predict_at
-from bayesdiv.prediction import Predictive
+from bayesdiv.prediction import predict, predict_at
+from bayesdiv.predictive import Predictive
 from bayesdiv.priors import AroundStart, FanIn, Prior, ScaleMixture
 from bayesdiv.training import Batches, Diverged, Epoch, EpochLoss, each_rank, fit, shared, step
 

@@ -18,8 +18,8 @@ from bayesdiv.divergences import Divergence
 from bayesdiv.likelihoods import Classes, Gaussian, Likelihood, balanced
 from bayesdiv.nets import MLP, Conv
 from bayesdiv.objective import Objective
-from bayesdiv.predicting import predict
-from bayesdiv.prediction import Predictive
+from bayesdiv.prediction import predict
+from bayesdiv.predictive import Predictive
 from bayesdiv.priors import FanIn
 from bayesdiv.training import Batches, Epoch, fit
 

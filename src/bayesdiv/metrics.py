@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bayesdiv.prediction import Predictive
+from bayesdiv.predictive import Predictive
 
 
 class Roc(NamedTuple):

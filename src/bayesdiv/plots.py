@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bayesdiv.prediction import Predictive
+from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

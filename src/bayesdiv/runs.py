@@ -36,7 +36,7 @@ def _told(path: Path) -> Iterator[None]:
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: under a temporary name first, then renamed."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.part")  # a leftover of a kill is written over
     with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,0 +1,61 @@
+"""One experiment from data to metrics, without the command line around it."""
+
+import math
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+import bayesdiv as bd
+from bayesdiv import experiments
+from bayesdiv.data import load
+from bayesdiv.experiments import Training
+
+QUICK = Training(epochs=3, test_samples=20)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    splits = load("diabetes")
+    return splits, *experiments.train(splits, bd.JSA(0.3), QUICK)
+
+
+def test_nll_in_original_units_is_the_normalised_one_plus_log_scale(diabetes):
+    """Against densities of the targets themselves, as if nothing had been standardised."""
+    splits, experiment, result = diabetes
+    task, (x, y) = splits.task, splits.test
+    each = experiment.predict(x).conditional  # (S, B), standardised
+    own = Normal(task.to_units(each.mean), each.stddev * task.scale)
+    density = own.log_prob(task.to_units(y)).logsumexp(0) - math.log(QUICK.test_samples)
+    assert result["test"]["nll"] == pytest.approx(-density.mean().item(), rel=1e-5)
+
+
+def test_rmse_is_in_the_units_of_the_target(diabetes):
+    splits, experiment, result = diabetes
+    x, y = splits.test
+    off = splits.task.to_units(experiment.predict(x).mean) - splits.task.to_units(y)
+    assert result["test"]["rmse"] == pytest.approx(off.square().mean().sqrt().item(), rel=1e-5)
+
+
+def test_the_best_epoch_is_kept_and_every_loss_starts_alike(diabetes):
+    splits, experiment, result = diabetes
+    nlls = [line["validation_nll"] for line in experiment.history]
+    assert result["best_epoch"] == 1 + nlls.index(min(nlls))
+    recipe = experiment.recipe
+    starts = [
+        experiments.build(recipe, splits.task, divergence, QUICK, 10).model
+        for divergence in (bd.KL(), bd.JSG(0.1))
+    ]
+    assert torch.equal(starts[0].loc, starts[1].loc)
+
+
+def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
+    splits = load("breast_cancer")
+    training = Training(epochs=2, test_samples=5, balance=True)
+    experiment, _ = experiments.train(splits, bd.JSG(0.1), training, folder=tmp_path / "run")
+    again, settings = experiments.restore(tmp_path / "run")
+    one, two = (e.predict(splits.test.x).probabilities for e in (experiment, again))
+    assert torch.equal(one, two)
+    assert torch.equal(again.likelihood.class_weights, experiment.likelihood.class_weights)
+    assert settings["divergence"] == {"kind": "JSG", "alpha": 0.1}
+    assert again.divergence == bd.JSG(0.1)
