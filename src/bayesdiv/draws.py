@@ -1,13 +1,14 @@
 """Several weight draws in one call: drawn first, then run through the network together."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bayesdiv.bayesian import Bayesian, bayesian_modules, using
@@ -76,11 +77,23 @@ batched = Batched()
 loop = Loop()
 
 
-def draw_weights(model: nn.Module, samples: int) -> Weights:
-    """Draws of the weights of every Bayesian module, (samples, …, weights) each."""
+def draw_weights(
+    model: nn.Module, samples: int, posteriors: Sequence[Distribution] | None = None
+) -> Weights:
+    """Draws of the weights of every Bayesian module, (samples, …, weights) each.
+
+    Args:
+        model: any module.
+        samples: how many draws.
+        posteriors: of each Bayesian module, where they are computed already.
+    """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
-    return tuple(module._posterior.rsample(samples) for module in bayesian_modules(model))
+    modules = bayesian_modules(model)
+    known: Sequence[Distribution | None] = posteriors or [None] * len(modules)
+    return tuple(
+        module._posterior.rsample(samples, q) for module, q in zip(modules, known, strict=True)
+    )
 
 
 def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over = batched) -> Tensor:
@@ -99,7 +112,7 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over = batched) -
         return cast(Tensor, model(x)).unsqueeze(0)
     run = _runner(model, x)
     if weights[0].shape[0] == 1:
-        return run(*(w[0] for w in weights)).unsqueeze(0)
+        return run(*(w.squeeze(0) for w in weights)).unsqueeze(0)
     return over(run, weights)
 
 

@@ -181,12 +181,13 @@ def _terms(
     alpha: float | Tensor,
 ) -> tuple[Tensor, ...]:
     """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
+    inverse = prior_scale.reciprocal()
     standard = Standard(
-        (loc - prior_loc) / prior_scale, scale / prior_scale, (scale - prior_scale) / prior_scale
+        (loc - prior_loc) * inverse, scale * inverse, (scale - prior_scale) * inverse
     )
     terms = rule(standard, alpha)
     d_alpha = terms.value.new_empty(0) if terms.d_alpha is None else terms.d_alpha
-    return terms.value, terms.d_delta / prior_scale, terms.d_log_ratio / scale, d_alpha
+    return terms.value, terms.d_delta * inverse, terms.d_log_ratio / scale, d_alpha
 
 
 def close_to_one(excess: Tensor) -> Tensor | None:

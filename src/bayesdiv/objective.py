@@ -1,5 +1,6 @@
 """What is minimised: the paper's loss F = λ D(q ‖ p) - E_q[log p(data | w)], for one example."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -136,15 +137,26 @@ class Objective(nn.Module):
 
     def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> Loss:
         """The loss of one batch."""
-        weights = draw_weights(model, self.samples)
-        return self.at(model, weights, x, y)
+        # Computed once, for the draws and for the divergence.
+        posteriors = [module.q() for module in bayesian_modules(model)]
+        weights = draw_weights(model, self.samples, posteriors)
+        return self.at(model, weights, x, y, posteriors)
 
-    def at(self, model: nn.Module, weights: Weights, x: Tensor, y: Tensor) -> Loss:
+    def at(
+        self,
+        model: nn.Module,
+        weights: Weights,
+        x: Tensor,
+        y: Tensor,
+        posteriors: Sequence[Distribution] | None = None,
+    ) -> Loss:
         """The loss of one batch for given weight draws, which likelihood and divergence share."""
+        if posteriors is None:
+            posteriors = [module.q() for module in bayesian_modules(model)]
         conditional = self.likelihood(draws(model, x, weights, self.over))
         trials = weights[0].dim() - 2 if weights else 0
         nll = self._nll(conditional, y, trials)
-        divergence = self._divergence(model, weights)
+        divergence = self._divergence(model, posteriors, weights)
         total = nll + self._strength(divergence) / self.num_data * divergence
         count = sum(drawn[0].numel() for drawn in weights)
         if isinstance(self.strength, Constraint) and count > 0:
@@ -177,12 +189,15 @@ class Objective(nn.Module):
             (_kind(q, p), self.estimator.prepare(self.divergence, q, p)) for q, p in pairs
         ]
 
-    def _divergence(self, model: nn.Module, weights: Weights) -> Tensor:
+    def _divergence(
+        self, model: nn.Module, posteriors: Sequence[Distribution], weights: Weights
+    ) -> Tensor:
         """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
         first = next(model.parameters(), None)
         total = torch.zeros((), device=None if first is None else first.device)
-        for index, (module, drawn) in enumerate(zip(bayesian_modules(model), weights, strict=True)):
-            q, p = module.q(), module.p()
+        modules = bayesian_modules(model)
+        for index, (q, drawn) in enumerate(zip(posteriors, weights, strict=True)):
+            p = modules[index].p()
             total = total + self._computation(index, q, p)(q, p, drawn).sum()
         return total
 

@@ -14,8 +14,11 @@ class Posterior(Protocol):
     def distribution(self) -> Distribution:
         """The distribution of each weight."""
 
-    def rsample(self, samples: int) -> Tensor:
-        """Weights drawn so that gradients reach the parameters, (samples, …, weights)."""
+    def rsample(self, samples: int, distribution: Distribution | None = None) -> Tensor:
+        """Weights drawn so that gradients reach the parameters, (samples, …, weights).
+
+        From its distribution as it was computed already, if given.
+        """
 
 
 class MeanField(nn.Module):
@@ -51,7 +54,11 @@ class MeanField(nn.Module):
         """The Gaussian of each weight."""
         return Normal(self.loc, self.scale, validate_args=False)
 
-    def rsample(self, samples: int) -> Tensor:
+    def rsample(self, samples: int, distribution: Distribution | None = None) -> Tensor:
         """Draws of all weights, (samples, …, weights)."""
-        noise = torch.randn(samples, *self.loc.shape, dtype=self.loc.dtype, device=self.loc.device)
-        return torch.addcmul(self.loc, self.scale, noise)
+        scale = self.scale if distribution is None else distribution.stddev
+        # One draw without an axis of its own: its backward pass then copies and sums nothing.
+        shape = self.loc.shape if samples == 1 else (samples, *self.loc.shape)
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        drawn = torch.addcmul(self.loc, scale, noise)
+        return drawn.unsqueeze(0) if samples == 1 else drawn
