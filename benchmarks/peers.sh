@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Times other libraries' divergences (benchmarks/peers.py) in an environment of their own, .peers/.
+# Times other libraries' divergences (benchmarks/peers.py) and training steps (benchmarks/step.py) in
+# an environment of their own, .peers/.
 #
 # Their pins contradict each other and ours, so torch comes first at one fixed version, each peer
 # follows without its dependencies, and of those only what its import needs is added by hand.
@@ -40,5 +41,10 @@ peer UQpy.scientific_machine_learning UQpy==4.2.1 \
 peer torchbnn torchbnn==1.2
 peer bayesian_torch.layers bayesian-torch==0.5.0
 peer blitz.modules blitz-bayesian-pytorch==0.2.8
+# Its dependencies ask for some torch: naming ours keeps pip from taking another.
+peer posteriors posteriors==0.1.3 \
+  torch==2.13.0 numpy==1.26.4 optree==0.20.0 tensordict==0.15.3 torchopt==0.7.3
 
 "$venv/bin/python" -W ignore benchmarks/peers.py
+echo
+"$venv/bin/python" -W ignore benchmarks/step.py --peers

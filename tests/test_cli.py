@@ -132,6 +132,52 @@ def test_predict_adds_mean_scale_and_interval(run):
     assert (out["predicted_scale"] > 0).all()
 
 
+def test_predict_leaves_the_columns_of_the_table_as_they_were(run):
+    frame = table(12).drop(columns="y")
+    frame.insert(0, "id", [f"{k:03d}" for k in range(12)])
+    frame.to_csv("new.csv", index=False, sep=";")
+    assert call("predict", run, "new.csv", "-o", "out.csv") == 0
+    before, after = (Path(name).read_text().splitlines() for name in ("new.csv", "out.csv"))
+    assert all(new.startswith(f"{old};") for old, new in zip(before, after, strict=True))
+
+
+def test_evaluating_on_data_that_changed_is_refused(run, numbers, capsys):
+    table(80).to_csv(numbers, index=False)
+    assert call("evaluate", run) == 2
+    assert "has changed since run was trained" in complaint(capsys)
+
+
+def test_a_divergence_of_ones_own_is_trained_and_predicts(numbers, monkeypatch, capsys):
+    Path("mine.py").write_text(
+        "from dataclasses import dataclass\nimport bayesdiv as bd\n\n\n"
+        "@dataclass(frozen=True)\nclass Twice(bd.Divergence):\n"
+        "    def estimate(self, at_q, at_p):\n        return 2 * bd.KL().estimate(at_q, at_p)\n"
+    )
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert call("train", numbers, "--divergence", "mine.Twice", "--out", "own", *QUICK) == 0
+    assert call("predict", "own", numbers, "-o", "out.csv") == 0
+    capsys.readouterr()
+    assert call("show", "own") == 0
+    assert "mine.Twice()" in capsys.readouterr().out
+
+
+def test_a_loss_that_diverges_does_not_stop_the_others(numbers, capsys):
+    arguments = ["--divergences", "ChiSquared", "KL", "--seeds", "1", *QUICK]
+    assert call("compare", numbers, "--target", "y", *arguments) == 0
+    shown = capsys.readouterr()
+    assert "ChiSquared, seed 1 of 1: the divergence" in shown.err
+    assert "diverged" in shown.out
+
+
+def test_training_and_validation_nll_are_in_the_same_units(numbers):
+    frame = table()
+    frame["y"] *= 1000
+    frame.to_csv("large.csv", index=False)
+    assert call("train", "large.csv", "--out", "large", *QUICK) == 0
+    line = runs.read_history(Path("large"))[-1]
+    assert abs(line["nll"] - line["validation_nll"]) < 2
+
+
 def test_predict_adds_class_probabilities_and_entropy(classes):
     assert call("train", classes, "--target", "y", "--out", "run", *QUICK) == 0
     assert call("predict", "run", classes, "-o", "out.csv") == 0
@@ -330,3 +376,8 @@ def test_markup_in_names_shows_as_text(capsys):
     capsys.readouterr()
     assert call("show", "run") == 0
     assert "[red]y[/red]" in capsys.readouterr().out
+    assert call("train", "t.csv", "--out", "run[/]", *QUICK) == 0
+    assert "Run: run[/]" in capsys.readouterr().out
+    frame.to_csv("a$b^$[v].csv", index=False)
+    arguments = ["--divergences", "KL", "--seeds", "1", *QUICK]
+    assert call("compare", "a$b^$[v].csv", *arguments) == 0

@@ -120,7 +120,7 @@ def test_the_loss_of_an_epoch_is_weighted_by_the_size_of_the_batches():
         seen.append((len(batch[0]), loss.nll.item()))
         return loss
 
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    optimizer = torch.optim.SGD([*net.parameters(), *objective.parameters()], lr=0.0)
     batches = [(x[:5], y[:5]), (x[5:], y[5:])]
     (epoch,) = bd.fit(net, objective, batches, optimizer, 1, step=noting)
     assert [size for size, _ in seen] == [5, 2]
@@ -193,7 +193,7 @@ def test_another_step_may_clip_the_gradients():
 
     net, objective, batches, _ = problem()
     before = net.loc.detach().clone()
-    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD([*net.parameters(), *objective.parameters()], lr=1.0)
     list(bd.fit(net, objective, batches, optimizer, 1, step=clipped))
     assert 0 < (net.loc - before).norm() <= len(batches) * 1e-3
 
@@ -234,7 +234,7 @@ def test_mixed_precision_keeps_the_weights_in_full_precision():
 def diverges(net, x, y, divergence=None, size=4):
     torch.manual_seed(0)
     objective = bd.Objective(bd.Gaussian(), divergence, num_data=len(x))
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=0.01)
     before = copy.deepcopy(net.state_dict())
     batches = list(zip(x.split(size), y.split(size), strict=True))
     with pytest.raises(bd.Diverged) as caught:
@@ -277,7 +277,7 @@ def test_an_infinite_divergence_names_the_batch_and_the_remedy():
 def test_js_a_trains_against_a_prior_with_edges():
     net = linear(bd.Prior(Uniform, low=-1.0, high=1.0))
     objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=8)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=0.01)
     batches = bd.Batches(torch.randn(8, 2), torch.randn(8), 4)
     assert all(
         math.isfinite(epoch.loss.total) for epoch in bd.fit(net, objective, batches, optimizer, 2)
@@ -378,3 +378,20 @@ def test_two_processes_with_shared_noise_train_as_one_with_the_whole_batch(tmp_p
     assert torch.equal(*(result["shared/seeds"] for result in ranks))
     assert not (ranks[0]["default/seeds"] == ranks[1]["default/seeds"]).any()
     assert not torch.allclose(ranks[0]["default/trajectory"], alone["trajectory"], atol=1e-3)
+
+
+def test_what_is_easily_forgotten_is_told():
+    x, y = torch.randn(8, 2), torch.randn(8)
+    net = bd.bayesianize(nn.Linear(2, 1), bd.FanIn())
+    objective = bd.Objective(bd.Gaussian(), num_data=8)
+    whole = [*net.parameters(), *objective.parameters()]
+    with pytest.raises(ValueError, match=r"it lacks likelihood.rho: add objective.parameters\(\)"):
+        next(bd.fit(net, objective, bd.Batches(x, y, 4), torch.optim.Adam(net.parameters()), 1))
+    wrong = bd.Objective(bd.Gaussian(), num_data=1)
+    optimizer = torch.optim.Adam([*net.parameters(), *wrong.parameters()])
+    with pytest.raises(ValueError, match="num_data must be the number of training examples, 8"):
+        next(bd.fit(net, wrong, bd.Batches(x, y, 4), optimizer, 1))
+    objective.likelihood.rho.requires_grad_(False)
+    assert next(bd.fit(net, objective, bd.Batches(x, y, 4), torch.optim.Adam(whole), 1)).number == 1
+    with pytest.raises(ValueError, match="must not be Bayesian already"):
+        bd.bayesianize(net, bd.FanIn())

@@ -122,6 +122,8 @@ def bayesianize(
     """
     if not start > 0:
         raise ValueError(f"start must be positive, got {start}")
+    if bayesian_modules(module):
+        raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
     chosen = _chosen(module, where)
     if not chosen:
         raise ValueError(f"no weight is random: where picked none of {type(module).__name__}'s")

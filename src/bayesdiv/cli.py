@@ -3,15 +3,16 @@
 import logging
 import math
 import os
+import re
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
@@ -21,7 +22,7 @@ from rich.table import Table
 import bayesdiv
 from bayesdiv import divergences, experiments, runs
 from bayesdiv.data import Bias, Classification, DataError, Regression, Splits, load
-from bayesdiv.data.table import read
+from bayesdiv.data.table import read, read_text
 from bayesdiv.divergences import JSA, JSG, Divergence
 from bayesdiv.experiments import Training
 from bayesdiv.training import Diverged, Epoch
@@ -47,27 +48,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
+    command = ""
     try:
         whole = parser()
         settings = whole.instantiate(whole.parse_args(arguments))
-        COMMANDS[settings.command](settings[settings.command])
-    except (DataError, runs.RunError, Diverged, ValueError, TypeError) as error:
-        errors.print(
-            f"[bold red]bayesdiv:[/] {escape(' '.join(str(error).split()))}", soft_wrap=True
-        )
-        sys.exit(2)
+        command = settings.command
+        COMMANDS[command](settings[command])
+    except ArgumentError as error:
+        _complain(_plain(str(error)))
+    except (DataError, runs.RunError, Diverged, ValueError, TypeError, RuntimeError) as error:
+        _complain(str(error))
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        errors.print(
-            f"[bold red]bayesdiv:[/] {escape(place + (error.strerror or str(error)))}",
-            soft_wrap=True,
-        )
-        sys.exit(2)
+        _complain(place + (error.strerror or str(error)))
     except KeyboardInterrupt:
-        errors.print(
-            "[bold]bayesdiv:[/] stopped; the same command goes on where it was", soft_wrap=True
-        )
+        goes_on = "; the same command goes on from here" if command == "train" else ""
+        errors.print(f"[bold]bayesdiv:[/] stopped{goes_on}", soft_wrap=True)
         sys.exit(130)
+
+
+def _complain(sentence: str) -> NoReturn:
+    text = escape(" ".join(sentence.split()))
+    errors.print(f"[bold red]bayesdiv:[/] {text}", soft_wrap=True)
+    sys.exit(2)
+
+
+def _plain(message: str) -> str:
+    """The sentence in a parser's message that a user can act on."""
+    lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
+    if told:
+        return re.sub(r"^.*?(?=\b(an )?alpha\b)", "", told[-1])
+    if "dot import path" in message or "known subclasses" in message:
+        return f"{lines[-1]}: --divergence must be one of {', '.join(_known())}, or an import path"
+    return "; ".join(lines[:2])
 
 
 def parser() -> ArgumentParser:
@@ -76,7 +90,8 @@ def parser() -> ArgumentParser:
         prog="bayesdiv",
         version=bayesdiv.__version__,
         description="Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A.",
-        epilog="Begin with: bayesdiv compare digits --noise 0.9",
+        epilog="Begin with: bayesdiv compare digits --noise 0.5",
+        exit_on_error=False,
     )
     commands = whole.add_subcommands(dest="command")
     commands.add_subcommand(
@@ -94,7 +109,9 @@ def parser() -> ArgumentParser:
 
 
 def _command(description: str, example: str) -> ArgumentParser:
-    return ArgumentParser(description=description, epilog=f"Example: {example}")
+    return ArgumentParser(
+        description=description, epilog=f"Example: {example}", exit_on_error=False
+    )
 
 
 def _add_data(command: ArgumentParser) -> None:
@@ -144,7 +161,7 @@ def _compare_parser() -> ArgumentParser:
         "--out",
         type=str | None,
         default=None,
-        help="folder for the figure and the runs; comparisons/NAME if not given",
+        help="folder for the figure and its numbers; comparisons/NAME if not given",
     )
     command.add_class_arguments(Training, skip={"seed"})
     return command
@@ -203,18 +220,31 @@ def compare(settings: Namespace) -> None:
     predictions = {}
     splits = _load(settings, seed=0)
     _notes(splits)
+    plain = {key: value for key, value in settings.as_dict().items() if value is not None}
+    runs.write_json(folder / "comparison.json", {"settings": plain})  # a full disk is told now
     with _progress() as progress:
         for seed in range(settings.seeds):
             splits = _load(settings, seed=seed)
             for name, divergence in losses.items():
                 own = replace(training, seed=seed)
-                tell = _teller(progress, f"{name}, seed {seed + 1} of {settings.seeds}", own.epochs)
-                experiment, result = experiments.train(splits, divergence, own, tell=tell)
+                title = f"{name}, seed {seed + 1} of {settings.seeds}"
+                tell = _teller(progress, title, own.epochs)
+                try:
+                    experiment, result = experiments.train(splits, divergence, own, tell=tell)
+                except Diverged as error:
+                    errors.print(f"[bold red]{escape(title)}:[/] {escape(str(error))}")
+                    continue
                 results[name].append(result)
                 histories[name].append(experiment.history)
                 predictions[name] = experiment.predict(splits.test.x), splits.test.y
+    if not predictions:
+        raise Diverged("no loss came to its end: lower the learning rate or the strength")
+    told = {"settings": plain, "results": results}
+    runs.write_json(folder / "comparison.json", told)
     console.print(_comparison_table(results, settings, splits))
-    _save_comparison(folder, results, histories, predictions, settings, splits)
+    _late([run for found in results.values() for run in found], training.epochs)
+    kept = {name: found for name, found in histories.items() if found}
+    _save_figure(folder, kept, predictions, settings, splits)
 
 
 def named(text: str) -> Divergence | None:
@@ -228,11 +258,12 @@ def named(text: str) -> Divergence | None:
     if name == "deterministic":
         return None
     kind: Any = getattr(divergences, name, None)
-    known = [n for n in divergences.__all__ if _is_divergence(getattr(divergences, n))]
     if kind is None or not _is_divergence(kind):
         raise ValueError(
-            f"{text!r} is no divergence: give one of {', '.join(known)} or deterministic"
+            f"{text!r} is no divergence: give one of {', '.join(_known())} or deterministic"
         )
+    if alpha and "alpha" not in {f.name for f in fields(kind)}:
+        raise ValueError(f"{name} has no alpha, got {text!r}")
     if not alpha:
         usual: dict[str, Divergence] = {"JSG": JSG(0.1), "JSA": JSA(0.5)}
         plain: Divergence = usual.get(name) or kind()
@@ -244,6 +275,10 @@ def named(text: str) -> Divergence | None:
         raise ValueError(f"alpha of {text!r}: {error}") from None
 
 
+def _known() -> list[str]:
+    return [n for n in divergences.__all__ if _is_divergence(getattr(divergences, n))]
+
+
 def _is_divergence(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Divergence) and kind is not Divergence
 
@@ -251,9 +286,11 @@ def _is_divergence(kind: object) -> bool:
 def _comparison_table(
     results: Mapping[str, list[dict[str, Any]]], settings: Namespace, splits: Splits
 ) -> Table:
-    keys = list(next(iter(results.values()))[0]["test"])
+    keys = list(next(found for found in results.values() if found)[0]["test"])
     spread = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
-    table = Table(title=f"{splits.name}: test data{spread}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=f"{escape(splits.name)}: test data{spread}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     table.add_column("loss", no_wrap=True)
     for key in keys:
         table.add_column(NAMES[key], justify="right", no_wrap=True)
@@ -261,25 +298,29 @@ def _comparison_table(
     means = {
         name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
         for name, found in results.items()
+        if found
     }
     best = {key: _best(key, {name: value[key] for name, value in means.items()}) for key in keys}
     for name, found in results.items():
+        if not found:
+            table.add_row(escape(name), *("diverged" for _ in keys), "")
+            continue
         cells = []
         for key in keys:
             text = _spread([run["test"][key] for run in found])
             cells.append(f"[bold green]{text}*[/]" if name == best[key] else f"{text} ")
         seconds = statistics.mean(run["seconds"] for run in found)
         table.add_row(escape(name), *cells, f"{seconds:.1f}")
-    table.caption = _caption(keys)
+    table.caption = escape(_caption(keys, splits))
     return table
 
 
-def _caption(keys: Sequence[str]) -> str:
+def _caption(keys: Sequence[str], splits: Splits) -> str:
     parts = ["* best"]
     if "coverage" in keys:
         parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
-    if "false_negative_rate" in keys:
-        parts.append("missed: share of the second class not found")
+    if "false_negative_rate" in keys and isinstance(splits.task, Classification):
+        parts.append(f"missed: share of class {splits.task.classes[1]} that was not found")
     return "; ".join(parts)
 
 
@@ -293,15 +334,27 @@ def _best(key: str, values: Mapping[str, float]) -> str:
 
 def _spread(values: list[float]) -> str:
     mean = statistics.mean(values)
+    if abs(mean) >= 1e6:
+        return f"{mean:.4g}"
     digits = 3 if abs(mean) < 10 else 2 if abs(mean) < 100 else 1
     if len(values) == 1:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f}±{statistics.stdev(values):.{digits}f}"
 
 
-def _save_comparison(
+def _late(results: Sequence[Mapping[str, Any]], epochs: int) -> None:
+    """Say so if training was still getting better when it ended."""
+    late = [run for run in results if run["best_epoch"] > 0.95 * epochs]
+    if epochs >= 10 and 2 * len(late) > len(results):
+        errors.print(
+            "[dim]note: the best epoch is among the last, so intervals may still be too wide: "
+            "raise --epochs[/]",
+            soft_wrap=True,
+        )
+
+
+def _save_figure(
     folder: Path,
-    results: Mapping[str, Any],
     histories: Mapping[str, Any],
     predictions: Mapping[str, Any],
     settings: Namespace,
@@ -314,9 +367,11 @@ def _save_comparison(
     title = f"{splits.name}{noise}: {splits.num_data} training examples"
     figure = plots.comparison(histories, predictions, measure, title)
     plots.save(figure, folder / "comparison.png")
-    plain = {key: value for key, value in settings.as_dict().items() if value is not None}
-    runs.write_json(folder / "comparison.json", {"settings": plain, "results": dict(results)})
-    console.print(f"Figure: {folder / 'comparison.png'}", soft_wrap=True)
+    _say(f"Figure: {folder / 'comparison.png'}")
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 # train, evaluate, show -----------------------------------------------------------------------
@@ -328,9 +383,10 @@ def train(settings: Namespace) -> None:
     splits = _load(settings, seed=settings.seed)
     _notes(splits)
     training = _training(settings)
-    source = {key: settings[key] for key in ("data", "target", "noise", "bias", "as_classes")} | {
-        "seed": settings.seed
-    }
+    names = ("data", "target", "noise", "bias", "as_classes", "seed")
+    source = {name: settings[name] for name in names}
+    if Path(settings.data).exists():
+        source["data"] = str(Path(settings.data).resolve())
     folder = Path(settings.out)
     with _progress() as progress:
         tell = _teller(
@@ -340,7 +396,8 @@ def train(settings: Namespace) -> None:
             splits, divergence, training, folder=folder, source=source, tell=tell
         )
     _print_metrics(result)
-    console.print(f"Run: {folder}", soft_wrap=True)
+    _late([result], training.epochs)
+    _say(f"Run: {folder}")
 
 
 def evaluate(settings: Namespace) -> None:
@@ -355,30 +412,45 @@ def evaluate(settings: Namespace) -> None:
         bias=None if source["bias"] is None else Bias.parse(source["bias"]),
         task=_task(source["as_classes"]),
     )
-    _print_metrics({"test": experiments.evaluate(experiment, splits, splits.test)})
+    same = experiments.describe(experiment, splits, source)
+    for key in ("encoder", "task", "num_data"):
+        if same[key] != told[key]:
+            raise runs.RunError(
+                f"{source['data']} has changed since {settings.run} was trained: its {key} differs"
+            )
+    parts = {"validation": splits.validation, "test": splits.test}
+    found = {name: experiments.evaluate(experiment, splits, part) for name, part in parts.items()}
+    _print_metrics(found)
 
 
 def show(settings: Namespace) -> None:
     """Describe a run."""
     folder = Path(settings.run)
     experiment, told = experiments.restore(folder)
-    table = Table(title=f"Run {folder}", show_header=False)
-    divergence = experiment.divergence
+    table = Table(title=escape(f"Run {folder}"), show_header=False)
+    result = runs.read_json(folder / runs.METRICS)
+    divergence = told["divergence"]
     rows = {
         "data": told["data"].get("data", ""),
         "target": told["target"],
         "task": told["task"]["kind"].lower(),
         "network": str(experiment.recipe),
         "weights": f"{experiments.num_weights(experiment):,}",
-        "divergence": "none (deterministic)" if divergence is None else repr(divergence),
+        "divergence": "none (deterministic)" if divergence is None else _told(divergence),
         **{f.name.replace("_", " "): told["training"][f.name] for f in fields(Training)},
         "epochs done": len(experiment.history),
+        "best epoch": result["best_epoch"],
         "version": told["version"],
     }
     for name, value in rows.items():
         table.add_row(name, escape(str(value)))
     console.print(table)
-    _print_metrics(runs.read_json(folder / runs.METRICS))
+    _print_metrics(result)
+
+
+def _told(divergence: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in divergence.items() if key != "kind")
+    return f"{divergence['kind']}({values})"
 
 
 def _print_metrics(result: Mapping[str, Any]) -> None:
@@ -414,14 +486,11 @@ def predict(settings: Namespace) -> None:
     clash = sorted(set(columns) & set(frame.columns))
     if clash:
         raise ValueError(f"the table has columns named like predictions already, got {clash}")
-    whole = frame.assign(
-        **{
-            name: values.numpy() if isinstance(values, torch.Tensor) else values
-            for name, values in columns.items()
-        }
-    )
-    runs.write(out, whole.to_csv(index=False).encode())
-    console.print(f"{len(frame)} rows: {out} with {', '.join(columns)}", soft_wrap=True)
+    copy, separator = read_text(settings.data)  # as it is written there: 007 stays 007
+    for name, values in columns.items():
+        copy[name] = values.numpy() if isinstance(values, torch.Tensor) else values
+    runs.write(out, copy.to_csv(index=False, sep=separator).encode())
+    _say(f"{len(frame)} rows: {out} with {', '.join(columns)}")
 
 
 def _prediction_columns(predictive: Any, task: Any, level: float) -> dict[str, Any]:

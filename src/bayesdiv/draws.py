@@ -46,8 +46,16 @@ class Batched(Over):
         together = torch.vmap(run, randomness="different", chunk_size=self.chunk)
         if torch.compiler.is_compiling():
             return together(*weights)
-        with _attention_by_products(weights[0].device):
-            return together(*weights)
+        try:
+            with _attention_by_products(weights[0].device):
+                return together(*weights)
+        except RuntimeError as error:
+            if "vmap" not in str(error) and "batching rule" not in str(error):
+                raise
+            raise RuntimeError(
+                "torch.vmap has no rule for a part of this network, such as batch norm or LSTM: "
+                "give over=bayesdiv.loop, to the objective and to predict"
+            ) from error
 
 
 @dataclass(frozen=True)

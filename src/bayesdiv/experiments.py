@@ -1,5 +1,6 @@
 """One experiment from data to a run on disk: build, train with checkpoints, evaluate, restore."""
 
+import copy
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
@@ -14,14 +15,14 @@ import bayesdiv
 from bayesdiv import divergences, metrics, runs
 from bayesdiv.bayesian import bayesian_modules, bayesianize
 from bayesdiv.data import Classification, Encoder, Part, Regression, Splits
-from bayesdiv.divergences import Divergence
+from bayesdiv.divergences import KL, Divergence
 from bayesdiv.likelihoods import Classes, Gaussian, Likelihood, balanced
 from bayesdiv.nets import MLP, Conv
 from bayesdiv.objective import Objective
 from bayesdiv.prediction import predict
 from bayesdiv.predictive import Predictive
 from bayesdiv.priors import FanIn
-from bayesdiv.training import Batches, Epoch, fit
+from bayesdiv.training import Batches, Epoch, EpochLoss, fit
 
 Recipe = MLP | Conv
 RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv}
@@ -64,6 +65,8 @@ class Training:
         for name in ("epochs", "batch_size", "samples", "test_samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed must lie between 0 and 2147483647, got {self.seed}")
         for name in ("learning_rate", "start", "prior_gain"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -211,9 +214,16 @@ def _trained(
         start=done,
         seed=training.seed,
     )
-    for epoch in epochs:
-        keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
-        tell(epoch)
+    shift = splits.task.log_scale if isinstance(splits.task, Regression) else 0.0
+    try:
+        for epoch in epochs:
+            epoch = _in_units(epoch, shift)
+            keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
+            tell(epoch)
+    except KeyboardInterrupt:
+        keeper.back_to_the_last_epoch()
+        keeper.checkpoint()
+        raise
     keeper.restore_best()
     result = {
         "test": evaluate(experiment, splits, splits.test),
@@ -223,6 +233,12 @@ def _trained(
     }
     keeper.finish(result)
     return result
+
+
+def _in_units(epoch: Epoch, shift: float) -> Epoch:
+    """An epoch whose likelihood is that of the target in its own units, as all that is shown."""
+    total, nll, divergence = epoch.loss
+    return epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
 
 
 class _Keeper:
@@ -236,6 +252,7 @@ class _Keeper:
         self.best_nll, self.best_epoch = float("inf"), 0
         self.seconds_before, self.began = 0.0, time.perf_counter()
         self.saved_at, self.epoch = time.perf_counter(), 0
+        self.last = self._whole_state()
 
     def begin(self, settings: dict[str, Any]) -> int:
         """Write the settings, or take up the run that is there; how many epochs are done."""
@@ -262,6 +279,7 @@ class _Keeper:
         self.seconds_before, self.epoch = told["seconds"], told["epoch"]
         self.experiment.history = runs.read_history(folder, self.epoch)
         runs.start_history(folder, self.experiment.history)
+        self.last = self._whole_state()
         return self.epoch
 
     def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
@@ -280,6 +298,7 @@ class _Keeper:
             self.best = self._state()
         if self.folder is not None:
             runs.append_history(self.folder, line)
+            self.last = self._whole_state()
             if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
                 self.checkpoint()
 
@@ -310,6 +329,16 @@ class _Keeper:
             runs.write_json(self.folder / runs.METRICS, result)
             (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
 
+    def back_to_the_last_epoch(self) -> None:
+        """Undo the steps of an epoch that was broken off: only whole epochs can be repeated."""
+        state, optimizer = self.last
+        for name, part in self.experiment.parts.items():
+            part.load_state_dict(state[name])
+        self.optimizer.load_state_dict(optimizer)
+
+    def _whole_state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        return self._state(), copy.deepcopy(self.optimizer.state_dict())
+
     def _state(self) -> dict[str, dict[str, Tensor]]:
         return {
             name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
@@ -334,12 +363,22 @@ class _Holder(nn.Module):
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for key in wanted.keys() | there.keys():
-        if key != "version" and there.get(key) != wanted.get(key):
+    one, two = _leaves(there), _leaves(wanted)
+    for key in sorted(one.keys() | two.keys()):
+        if key != "version" and one.get(key) != two.get(key):
             raise runs.RunError(
-                f"{folder} holds a run with other settings: {key} is {there.get(key)} there and "
-                f"{wanted.get(key)} here; choose another folder"
+                f"{folder} holds a run with other settings: {key} is {one.get(key)} there and "
+                f"{two.get(key)} here; choose another folder"
             )
+
+
+def _leaves(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Settings by their dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = _leaves(value, f"{above}{key}.") if isinstance(value, Mapping) else None
+        found |= {f"{above}{key}": value} if inner is None else inner
+    return found
 
 
 def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -374,7 +413,9 @@ def described(divergence: Divergence | None) -> dict[str, Any] | None:
     if divergence is None:
         return None
     fields = {f.name: getattr(divergence, f.name) for f in dataclasses.fields(divergence)}  # type: ignore[arg-type]
-    return {"kind": type(divergence).__name__, **fields}
+    kind = type(divergence)
+    ours = getattr(divergences, kind.__name__, None) is kind
+    return {"kind": kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}", **fields}
 
 
 def restore(folder: Path) -> tuple[Experiment, dict[str, Any]]:
@@ -424,10 +465,14 @@ def _divergence_of(told: Mapping[str, Any] | None) -> Divergence | None:
     if told is None:
         return None
     fields = dict(told)
-    kind = getattr(divergences, fields.pop("kind"), None)
-    if not (isinstance(kind, type) and issubclass(kind, Divergence)):
-        raise ValueError(f"divergence {told['kind']} is not one of this library")
-    return kind(**fields)
+    name = fields.pop("kind")
+    kind = getattr(divergences, name, None)
+    if isinstance(kind, type) and issubclass(kind, Divergence):
+        return kind(**fields)
+    if "." not in name:
+        raise ValueError(f"divergence {name} is not one of this library")
+    # A class of the user's own is not imported from a file's word; predictions do not need it.
+    return KL()
 
 
 def num_weights(experiment: Experiment) -> int:

@@ -99,7 +99,8 @@ class _OnePass(torch.autograd.Function):
         count = max(a.numel() for a in arguments if isinstance(a, Tensor))
         if loc.is_cuda:
             block *= GPU_BLOCKS
-        if torch.compiler.is_compiling() or count <= block:
+        # A few blocks' worth fits the last cache, where one piece is faster than several.
+        if torch.compiler.is_compiling() or count <= (4 * block if block == BLOCK else block):
             return _terms(rule, *arguments)
         first = _terms(rule, *(_part(x, 0, block) for x in arguments))  # type: ignore[arg-type]
         # Written in place block by block, so that the pieces never exist beside the whole.

@@ -66,7 +66,7 @@ def comparison(
         _reliability(right, predictions)
     else:
         _intervals(right, predictions)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)

@@ -29,15 +29,22 @@ def _told(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise RunError(f"{path} does not exist: is this a run's folder?") from None
     except OSError as error:
-        reason = error.strerror or error
-        raise RunError(f"{path} could not be written or read: {reason}") from None
+        raise RunError(f"{path} could not be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def _told_writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {error.strerror or error}") from None
 
 
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: under a temporary name first, then renamed."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.part")  # a leftover of a kill is written over
-    with _told(path):
+    with _told_writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
@@ -168,7 +175,7 @@ def _plain(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:
     """Add one line to a run's history; what was there is never rewritten."""
     path = folder / HISTORY
-    with _told(path), path.open("a", encoding="utf-8") as file:
+    with _told_writing(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 

@@ -163,6 +163,7 @@ def fit(
     """
     from accelerate import Accelerator
 
+    _check(model, objective, batches, optimizer)
     accelerator = accelerator or Accelerator()
     model.to(accelerator.device)
     objective.prepare(model)  # after the move: a rule may depend on the device
@@ -192,6 +193,25 @@ def fit(
             raise ValueError("batches must yield at least one batch an epoch, got none")
         mean = _mean(losses, sizes, number, accelerator)
         yield Epoch(number + 1, mean, _strength(objective), time.perf_counter() - began)
+
+
+def _check(
+    model: nn.Module, objective: Objective, batches: Iterable[Batch], optimizer: Optimizer
+) -> None:
+    """What is easily forgotten, and would train another model than was meant."""
+    if isinstance(batches, Batches) and len(batches.x) != objective.num_data:
+        raise ValueError(
+            f"num_data must be the number of training examples, {len(batches.x)} in batches, got "
+            f"{objective.num_data}"
+        )
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, part in (("model", model), ("objective", objective)):
+        for key, parameter in part.named_parameters():
+            if parameter.requires_grad and id(parameter) not in held:
+                raise ValueError(
+                    f"the optimizer must hold every parameter of the {name} that is to learn, it "
+                    f"lacks {key}: add {name}.parameters(), or fix it by requires_grad_(False)"
+                )
 
 
 def _own_part(batch: Batch, device: torch.device, rank: int, world: int) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from bayesdiv.data import (
     read,
     split,
 )
-from bayesdiv.data.table import Numeric, OneHot, encode_target
+from bayesdiv.data.table import Numeric, OneHot, encode_target, read_text
 
 ROWS = 60
 
@@ -195,6 +195,47 @@ def test_row_names_of_a_parquet_file_are_no_column(tmp_path):
     assert list(read(path).columns) == list(houses().columns)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_read_as_text_can_be_written_back_unaltered(tmp_path, separator):
+    rows = [
+        ["code", "width", "note"],
+        ["007", "1.50", "NA"],
+        ["010", "", "?"],
+        ["1e3", "nan", f'"a{separator}b"'],
+        ["True", "2", "ø "],
+    ]
+    content = "".join(separator.join(row) + "\n" for row in rows)
+    path = text(tmp_path, content)
+    frame, found = read_text(path)
+    assert found == separator
+    assert frame["code"].tolist() == ["007", "010", "1e3", "True"]
+    copy = tmp_path / "copy.csv"
+    frame.to_csv(copy, index=False, sep=found)
+    assert copy.read_bytes() == path.read_bytes()
+
+
+def test_a_table_read_as_text_has_the_rows_and_columns_of_the_table(tmp_path):
+    path = text(tmp_path, "\ufeff,a, b\n\n0,1, x\n1,2\n\n")
+    frame, _ = read_text(path)
+    assert list(frame.columns) == list(read(path).columns) == ["Unnamed: 0", "a", "b"]
+    assert frame.to_numpy().tolist() == [["0", "1", "x"], ["1", "2", ""]]
+
+
+def test_a_parquet_file_read_as_text_is_the_table_and_a_comma(tmp_path):
+    path = tmp_path / "houses.parquet"
+    houses().to_parquet(path)
+    frame, separator = read_text(path)
+    pd.testing.assert_frame_equal(frame, houses())
+    assert separator == ","
+
+
+def test_a_file_that_is_no_table_cannot_be_read_as_text_either(tmp_path):
+    with pytest.raises(DataError, match="must be a file that exists"):
+        read_text(tmp_path / "absent.csv")
+    with pytest.raises(DataError, match="as many fields in each row as in its header"):
+        read_text(text(tmp_path, "a,b\n1,2,3\n"))
+
+
 # Names
 
 
@@ -348,6 +389,62 @@ def test_text_with_many_categories_is_noted():
     assert notes == ("column 'code' holds text: each of its 25 values is a column",)
 
 
+@pytest.mark.parametrize("target", ["age", "price"])
+def test_a_word_in_a_column_of_numbers_is_refused_with_column_value_and_row(tmp_path, target):
+    age = [str(20 + i % 9) for i in range(ROWS)]
+    age[16], age[40] = "unknown", "old"
+    with pytest.raises(DataError) as caught:
+        load(csv(tmp_path, houses().assign(age=age)), target=target)
+    assert str(caught.value) == (
+        "column 'age' must hold numbers, got 'unknown' in row 17: correct or remove it"
+    )
+
+
+def test_a_word_among_the_numbers_of_a_pandas_table_is_refused():
+    frame = houses().assign(age=pd.Series([30, 40] * (ROWS // 2), dtype=object))
+    frame.loc[2, "age"] = "unknown"
+    with pytest.raises(DataError, match="column 'age' must hold numbers, got 'unknown' in row 3"):
+        checked(frame, "table", target="price")
+
+
+@pytest.mark.parametrize("target", ["width", "price"])
+@pytest.mark.parametrize(
+    ("values", "row"),
+    [
+        (["12,5", "13,5", "14,5"], 1),
+        (["12", "13,5", "14"], 2),  # most parse as they are
+        (["unknown", "13", "14,5", "15,5", "16,5"], 3),
+    ],
+)
+def test_decimal_commas_are_refused_with_column_value_and_row(tmp_path, target, values, row):
+    path = tmp_path / "houses.csv"
+    frame = houses().assign(width=values * (ROWS // len(values)))
+    frame.to_csv(path, index=False, sep=";")
+    with pytest.raises(DataError) as caught:
+        load(path, target=target)
+    assert str(caught.value) == (
+        "column 'width' must hold numbers with decimal points, not decimal commas, and nothing "
+        f"between thousands, got {values[row - 1]!r} in row {row}"
+    )
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        ["1", "2", "A", "B"],  # half of them numbers, not more
+        ["1,2", "3,4", "A", "B"],
+        ["007", "010", "020", "030"],
+        ["1-2", "3-4", "5+", "none"],
+        ["1,2,3", "2,3,4", "1,3,5", "2,4,6"],
+        pd.Categorical(["1", "2", "3", "4+"]),
+    ],
+)
+def test_categories_that_look_like_numbers_in_part_stay_categories(codes):
+    table = checked(houses().assign(code=pd.Series(codes)[np.arange(ROWS) % 4].array), "table")
+    assert split(table).task == Classification(tuple(sorted(codes)))
+    assert OneHot.fit(table.frame["code"]) == OneHot("code", tuple(sorted(codes)))
+
+
 # Which task
 
 
@@ -375,7 +472,10 @@ def test_few_whole_numbers_are_classes_and_a_note_says_so():
     frame = houses().assign(quality=np.arange(ROWS) % 6)
     splits = from_frame(frame, target="quality")
     assert splits.task == Classification(("0", "1", "2", "3", "4", "5"))
-    assert "6 different whole numbers, taken as classes" in splits.notes[0]
+    assert splits.notes == (
+        "target 'quality' has 6 different whole numbers, taken as classes; if it is a quantity, "
+        "say so by --as_classes false, or in Python by task=Regression",
+    )
 
 
 def test_few_whole_numbers_are_a_quantity_when_asked():
@@ -666,6 +766,12 @@ def test_values_of_new_rows_that_no_float_holds_are_refused(encoder, value):
 def test_text_in_a_column_of_numbers_is_refused(encoder):
     new = houses(5).assign(rooms=["1", "2", "many", "3", "4"])
     with pytest.raises(DataError, match="column 'rooms' must hold numbers, got 'many' in row 3"):
+        encoder.encode(new)
+
+
+def test_decimal_commas_in_new_rows_are_refused(encoder):
+    new = houses(5).assign(area=["120,5", "90", "80", "75", "60"])
+    with pytest.raises(DataError, match=r"column 'area' .* not decimal commas.* '120,5' in row 1"):
         encoder.encode(new)
 
 

@@ -22,9 +22,10 @@ from bayesdiv.data import Classification, DataError, Part, Regression, Splits, T
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-_Reader = Callable[[Path], "DataFrame"]
+_Reader = Callable[[Path], tuple["DataFrame", str]]
 FEWEST_ROWS = 10
 MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
+FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 MOST_CATEGORIES = 1000  # each takes a column of x
 _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ]\d{1,2}:.*)?")
 _DATES = {"date", "datetime", "datetime64", "period", "time", "timedelta", "timedelta64"}
@@ -227,23 +228,24 @@ def read(path: str | Path, encoder: Encoder | None = None) -> "DataFrame":
         Traceback (most recent call last):
         bayesdiv.data.DataError: a table must be a .csv or .parquet file, got rows.txt
     """
-    path = Path(path).expanduser()
-    if path.is_dir():
-        raise DataError(f"a table must be a .csv or .parquet file, got the folder {path}")
-    from_csv = partial(_read_csv, texts=encoder.texts if encoder else ())
-    readers: dict[str, _Reader] = {".csv": from_csv, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
-        raise DataError(f"a table must be a .csv or .parquet file, got {path}")
-    if not path.exists():
-        raise DataError(f"a table must be a file that exists, got {path}")
-    try:
-        frame = readers[path.suffix.lower()](path)
-    except OSError as problem:
-        raise DataError(f"{path} must be readable, got: {problem}") from problem
-    _check_unique(frame.columns)
-    if frame.empty:
-        raise DataError(f"{path} must have rows, got none below its header")
-    return frame.reset_index(drop=True)
+    texts = encoder.texts if encoder else ()
+    # Many tables of the UCI collection have a question mark for what is missing.
+    return _read(path, {"dtype": dict.fromkeys(texts, str), "na_values": ["?"]})[0]
+
+
+def read_text(path: str | Path) -> tuple["DataFrame", str]:
+    """A table to write back: every cell of a .csv file as the text it is, and its separator.
+
+    Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
+    is "NA". Spaces after a separator are no part of a cell. A .parquet file gives the table of
+    `read` and a comma.
+
+    Examples:
+        >>> read_text("rows.txt")
+        Traceback (most recent call last):
+        bayesdiv.data.DataError: a table must be a .csv or .parquet file, got rows.txt
+    """
+    return _read(path, {"dtype": str, "keep_default_na": False, "na_filter": False})
 
 
 def checked(
@@ -278,6 +280,7 @@ def checked(
         notes += (f"the target is the last column, {target!r}",)
     target = _known(target, frame, name)
     _check_columns(frame)
+    _check_texts(frame.drop(columns=target) if task is Classification else frame)
     found, why = (task, ()) if task else _decided(frame[target])
     (_check_classes if found is Classification else _check_quantity)(frame[target])
     notes += why + _check_categories(frame.drop(columns=target))
@@ -399,24 +402,45 @@ def _fitted(task: type[Regression] | type[Classification], target: "Series") -> 
     return Regression(found.loc, found.scale)
 
 
-def _read_csv(path: Path, texts: tuple[str, ...]) -> "DataFrame":
-    """A CSV file, or one sentence on why it is none."""
+def _read(path: str | Path, options: Mapping[str, object]) -> tuple["DataFrame", str]:
+    """A table and its separator; the options are what pandas is to make of a CSV file's cells."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise DataError(f"a table must be a .csv or .parquet file, got the folder {path}")
+    from_csv = partial(_read_csv, options=options)
+    readers: dict[str, _Reader] = {".csv": from_csv, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise DataError(f"a table must be a .csv or .parquet file, got {path}")
+    if not path.exists():
+        raise DataError(f"a table must be a file that exists, got {path}")
+    try:
+        frame, separator = readers[path.suffix.lower()](path)
+    except OSError as problem:
+        raise DataError(f"{path} must be readable, got: {problem}") from problem
+    _check_unique(frame.columns)
+    if frame.empty:
+        raise DataError(f"{path} must have rows, got none below its header")
+    return frame.reset_index(drop=True), separator
+
+
+def _read_csv(path: Path, options: Mapping[str, object]) -> tuple["DataFrame", str]:
+    """A CSV file and its separator, or one sentence on why it is none."""
     import pandas as pd
 
     try:
         separator = _separator(path)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
+            frame = pd.read_csv(
                 path,
                 sep=separator,
-                dtype=dict.fromkeys(texts, str),
                 encoding="utf-8-sig",
                 skipinitialspace=True,
                 index_col=False,  # else a surplus field would make the first column row names
                 low_memory=False,  # else a long column may be read in pieces of different types
-                na_values=["?"],  # as in many tables of the UCI collection
+                **options,
             )
+        return frame, separator
     except UnicodeDecodeError as problem:
         raise DataError(f"{path} must be UTF-8 text, got: {problem}") from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
@@ -445,13 +469,13 @@ def _separator(path: Path) -> str:
     return separator
 
 
-def _read_parquet(path: Path) -> "DataFrame":
-    """A Parquet file, or one sentence on why it is none."""
+def _read_parquet(path: Path) -> tuple["DataFrame", str]:
+    """A Parquet file and a comma, or one sentence on why it is none."""
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     try:
         with ParquetFile(path) as file:
-            return file.read().to_pandas()
+            return file.read().to_pandas(), ","
     except ValueError as problem:  # what Arrow raises for a broken file
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
 
@@ -478,17 +502,36 @@ def _kind(column: "Series") -> type[Numeric] | type[OneHot]:
 
 def _numbers(column: "Series") -> NDArray[np.float64]:
     """A column without missing values as floats; text that is not a number is refused."""
-    import pandas as pd
-
     _kind(column)
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    values = _parsed(column)
     wrong = np.flatnonzero(np.isnan(values))
     if len(wrong):
-        raise DataError(
-            f"column {column.name!r} must hold numbers, got {column.iloc[wrong[0]]!r} in row "
-            f"{wrong[0] + 1}"
-        )
-    return np.asarray(values, dtype=np.float64)
+        raise _no_number(column, int(wrong[0]))
+    return values
+
+
+def _parsed(column: "Series") -> NDArray[np.float64]:
+    """A column as floats, NaN where a value is no number."""
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce")
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+
+
+def _parsed_with_commas(column: "Series") -> NDArray[np.float64]:
+    """A column as floats where a comma may stand for the decimal point."""
+    return _parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
+
+
+def _no_number(column: "Series", row: int) -> DataError:
+    """What to say of a value that is no number."""
+    got = f"got {column.iloc[row]!r} in row {row + 1}"
+    if np.isnan(_parsed_with_commas(column.iloc[[row]])).any():
+        return DataError(f"column {column.name!r} must hold numbers, {got}: correct or remove it")
+    return DataError(
+        f"column {column.name!r} must hold numbers with decimal points, not decimal commas, and "
+        f"nothing between thousands, {got}"
+    )
 
 
 def _label(value: object) -> str:
@@ -537,7 +580,7 @@ def _decided(
         return Regression, ()
     return Classification, (
         f"target {target.name!r} has {different} different whole numbers, taken as classes; "
-        "with the task Regression it is a quantity",
+        "if it is a quantity, say so by --as_classes false, or in Python by task=Regression",
     )
 
 
@@ -579,6 +622,23 @@ def _check_columns(frame: "DataFrame") -> None:
     for name in frame.columns:
         if _kind(frame[name]) is Numeric and not np.isfinite(_numbers(frame[name])).all():
             raise DataError(f"column {name!r} must hold finite numbers, got an infinite one")
+
+
+def _check_texts(frame: "DataFrame") -> None:
+    """No column of text is one of numbers but for a few values or for decimal commas."""
+    for name in frame.columns:
+        column = frame[name]
+        if _kind(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
+            continue
+        wrong = np.isnan(_parsed(column))
+        if not wrong.any():  # codes that were asked for as text
+            continue
+        if wrong.mean() < FEW_ODD_ONES:
+            raise _no_number(column, int(wrong.argmax()))
+        still = np.isnan(_parsed_with_commas(column))
+        commas = wrong & ~still
+        if commas.any() and still.mean() < 0.5:
+            raise _no_number(column, int(commas.argmax()))
 
 
 def _check_rows(frame: "DataFrame") -> None:
