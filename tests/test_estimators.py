@@ -306,7 +306,7 @@ BAD = [
         "p must be one-dimensional for each weight (its base_dist will do), got Independent",
     ),
     (lambda: bd.MonteCarlo(0), ValueError, "samples must be at least 1, got 0"),
-    (lambda: bd.Exact(nodes=3), ValueError, "nodes must be at least 8, got 3"),
+    (lambda: bd.Exact(nodes=3), ValueError, "nodes must lie between 8 and 4096, got 3"),
     (lambda: bd.Quadrature(points=1), ValueError, "points must be at least 2, got 1"),
     (lambda: bd.Exact()("KL", Q, P), TypeError, "divergence must be a Divergence such as KL()"),
     (lambda: bd.KL()(Q, Bernoulli(0.5)), ValueError, "p must be continuous, got Bernoulli"),

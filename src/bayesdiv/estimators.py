@@ -94,8 +94,8 @@ class Exact(Estimator):
     nodes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.nodes is not None and self.nodes < 8:
-            raise ValueError(f"nodes must be at least 8, got {self.nodes}")
+        if self.nodes is not None and not 8 <= self.nodes <= 4096:
+            raise ValueError(f"nodes must lie between 8 and 4096, got {self.nodes}")
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """The registered rule, with its nodes."""

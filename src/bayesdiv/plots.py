@@ -115,52 +115,39 @@ def _limits(histories: Mapping[str, Sequence[History]]) -> tuple[float, float]:
 def _reliability(axes: "Axes", predictions: Mapping[str, tuple[Predictive, Tensor]]) -> None:
     from bayesdiv.metrics import reliability
 
-    axes.plot([0, 1], [0, 1], color="#999999", lw=1, label="perfect")
     for place, (name, (predictive, y)) in enumerate(predictions.items()):
         bins = reliability(predictive, y, bins=10)
         seen = bins.count > 0
-        axes.plot(
-            bins.confidence[seen],
-            bins.accuracy[seen],
-            marker="o",
-            ms=4,
-            ls=STYLES.get(_family(name), "-"),
-            color=colour(name, place),
-            label=name,
-        )
-    axes.set(
-        xlabel="confidence",
-        ylabel="accuracy",
-        title="Reliability on test data",
-        xlim=(0, 1),
-        ylim=(0, 1),
-    )
-    axes.legend(frameon=False, fontsize="small")
+        _dots(axes, bins.confidence[seen], bins.accuracy[seen], name, place)
+    _beside_perfect(axes, "confidence", "accuracy", "Reliability on test data")
 
 
 def _intervals(axes: "Axes", predictions: Mapping[str, tuple[Predictive, Tensor]]) -> None:
     from bayesdiv.metrics import coverage
 
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
-    axes.plot([0, 1], [0, 1], color="#999999", lw=1, label="perfect")
     for place, (name, (predictive, y)) in enumerate(predictions.items()):
         shares = [coverage(predictive, y, level).item() for level in levels]
-        axes.plot(
-            levels,
-            shares,
-            marker="o",
-            ms=4,
-            ls=STYLES.get(_family(name), "-"),
-            color=colour(name, place),
-            label=name,
-        )
-    axes.set(
-        xlabel="level of the predictive interval",
-        ylabel="share of test targets inside",
-        title="Interval coverage on test data",
-        xlim=(0, 1),
-        ylim=(0, 1),
+        _dots(axes, levels, shares, name, place)
+    _beside_perfect(
+        axes,
+        "level of the predictive interval",
+        "share of test targets inside",
+        "Interval coverage on test data",
     )
+
+
+def _dots(
+    axes: "Axes", x: Sequence[float] | Tensor, y: Sequence[float] | Tensor, name: str, place: int
+) -> None:
+    style = STYLES.get(_family(name), "-")
+    axes.plot(x, y, style, marker="o", ms=4, color=colour(name, place), label=name)
+
+
+def _beside_perfect(axes: "Axes", across: str, up: str, title: str) -> None:
+    """Axes from 0 to 1 with the diagonal that a perfect forecast would follow."""
+    axes.plot([0, 1], [0, 1], color="#999999", lw=1, label="perfect", zorder=0)
+    axes.set(xlabel=across, ylabel=up, title=title, xlim=(0, 1), ylim=(0, 1))
     axes.legend(frameon=False, fontsize="small")
 
 
