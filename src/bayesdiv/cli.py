@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
-    command = ""
+    whole = parser()
     try:
-        whole = parser()
         settings = whole.instantiate(whole.parse_args(arguments))
-        command = settings.command
-        COMMANDS[command](settings[command])
-    except ArgumentError as error:
+    except (ArgumentError, ValueError, TypeError) as error:
         _complain(_plain(str(error)))
+    command = settings.command
+    try:
+        COMMANDS[command](settings[command])
     except (DataError, runs.RunError, Diverged, ValueError, TypeError, RuntimeError) as error:
         _complain(str(error))
     except OSError as error:
@@ -74,14 +74,24 @@ def _complain(sentence: str) -> NoReturn:
 
 
 def _plain(message: str) -> str:
-    """The sentence in a parser's message that a user can act on."""
+    r"""The sentence in a parser's message that a user can act on.
+
+    Examples:
+        >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many")
+        'epochs must be of type int, got many'
+    """
     lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
     told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
     if told:
-        return re.sub(r"^.*?(?=\b(an )?alpha\b)", "", told[-1])
+        return told[-1]
+    if kind := re.search(r'key "([\w.]+)".*?<class \'(\w+)\'>\. Got value: (.*)', message, re.S):
+        return f"{kind[1]} must be of type {kind[2]}, got {kind[3]}"
     if "dot import path" in message or "known subclasses" in message:
-        return f"{lines[-1]}: --divergence must be one of {', '.join(_known())}, or an import path"
-    return "; ".join(lines[:2])
+        value = lines[-1].removeprefix("Given value: ")
+        return f"{value} is no divergence: give one of {', '.join(_known())}, or an import path"
+    if "one of {" in message:
+        return f"a command must be given, one of {', '.join(COMMANDS)}; see bayesdiv --help"
+    return re.sub(rf"\b({'|'.join(COMMANDS)})\.", "--", "; ".join(lines[:2]))
 
 
 def parser() -> ArgumentParser:
@@ -379,10 +389,9 @@ def _say(text: str) -> None:
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    divergence = settings.divergence
+    divergence, training = settings.divergence, _training(settings)
     splits = _load(settings, seed=settings.seed)
     _notes(splits)
-    training = _training(settings)
     names = ("data", "target", "noise", "bias", "as_classes", "seed")
     source = {name: settings[name] for name in names}
     if Path(settings.data).exists():
