@@ -181,9 +181,9 @@ class _Squares(NamedTuple):
     @classmethod
     def of(cls, block: Standard) -> "_Squares":
         ratio, excess = block.ratio, block.excess
-        y = excess * (excess + 2)
+        y = (excess + 2).mul_(excess)
         inverse = ratio.reciprocal().square()
-        log_square, near = 2 * ratio.log(), close_to_one(excess)
+        log_square, near = ratio.log().mul_(2), close_to_one(excess)
         rest = minus_log1p(y, log_square, near)
         inverse_rest = minus_log1p(-y * inverse, -log_square, near)
         return cls(ratio.square(), inverse, y, log_square, rest, inverse_rest, near)

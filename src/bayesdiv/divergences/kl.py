@@ -93,9 +93,9 @@ def _(_: KL, q: StudentT, p: Normal) -> Tensor:
 def _kl(block: Standard, _: float | Tensor) -> Terms:
     """½(r² + δ² - 1) - log r, with y = r² - 1 kept apart from log(1+y)."""
     delta, ratio, excess = block
-    y = excess * (excess + 2)
-    rest = minus_log1p(y, 2 * ratio.log(), close_to_one(excess))
-    return Terms(0.5 * (rest + delta * delta), delta, y)
+    y = (excess + 2).mul_(excess)
+    rest = minus_log1p(y, ratio.log().mul_(2), close_to_one(excess))
+    return Terms(torch.addcmul(rest, delta, delta).mul_(0.5), delta, y)
 
 
 def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:

@@ -82,14 +82,13 @@ class _Table(NamedTuple):
     def look_up(self, block: Standard, _: Number) -> Terms:
         """Value and derivatives of a block, by the second-order polynomial of the nearest node."""
         delta, ratio, _excess = block
-        square = ratio * ratio
-        total = 1 + square
-        root = total.rsqrt()
-        distance = (delta.abs() * root).clamp_(max=FARTHEST)
-        eta = ratio.log().clamp_(LOWEST, HIGHEST)
+        # With the sign of δ on the root, |δ| and sign(δ) need no passes of their own.
+        root = torch.copysign((ratio * ratio).add_(1).rsqrt(), delta)
+        distance = (delta * root).clamp(max=FARTHEST)
+        eta = ratio.log().clamp(LOWEST, HIGHEST).sub_(LOWEST)
         row = (eta * STEPS).round_()
         column = (distance * (COLUMNS / FARTHEST)).round_()
-        index = ((row - LOWEST * STEPS) * (COLUMNS + 1) + column).int()
+        index = torch.add(column, row, alpha=COLUMNS + 1).int()
         eta.sub_(row, alpha=1 / STEPS)
         distance_off = distance.sub(column, alpha=FARTHEST / COLUMNS)
         value, by_eta, by_distance, eta_twice, both, distance_twice = (
@@ -103,12 +102,10 @@ class _Table(NamedTuple):
         value.addcmul_(distance_off, by_distance.add(distance_step, alpha=0.5))
         by_eta.add_(eta_step)
         by_distance.add_(distance_step)
+        share = (ratio * root).square()  # r²/(1+r²)
+        by_eta.addcmul_(by_distance * distance, share, value=-1)
         bound = self.mixture.bound
-        return Terms(
-            value.clamp_(0.0, bound),  # type: ignore[arg-type]
-            by_distance * root * delta.sign(),
-            by_eta.sub_(by_distance * distance * square * root * root),
-        )
+        return Terms(value.clamp_(0.0, bound), by_distance.mul_(root), by_eta)  # type: ignore[arg-type]
 
 
 def _inner(array: Tensor) -> Tensor:
