@@ -169,6 +169,24 @@ def test_a_loss_that_diverges_does_not_stop_the_others(numbers, capsys):
     assert "diverged" in shown.out
 
 
+def test_a_seed_that_diverges_is_shown_and_earns_no_star(numbers, capsys, monkeypatch):
+    whole = cli.experiments.train
+
+    def train(splits, divergence, training, **rest):
+        if divergence is not None and training.seed == 1:
+            raise cli.Diverged("the nll of batch 1 of epoch 1 is inf: lower the learning rate")
+        return whole(splits, divergence, training, **rest)
+
+    monkeypatch.setattr(cli.experiments, "train", train)
+    arguments = ["--divergences", "KL", "deterministic", "--seeds", "2", *QUICK]
+    assert call("compare", numbers, "--target", "y", *arguments) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "KL" in line]
+    assert "KL (1 of 2 diverged)" in row
+    assert "*" not in row
+    saved = json.loads(Path("comparisons/numbers/comparison.json").read_text())
+    assert "seed 1" in saved["diverged"]["KL"][0]
+
+
 def test_training_and_validation_nll_are_in_the_same_units(numbers):
     frame = table()
     frame["y"] *= 1000

@@ -227,6 +227,7 @@ def compare(settings: Namespace) -> None:
     folder = Path(settings.out or f"comparisons/{Path(settings.data).stem}")
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
     histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
+    diverged: dict[str, list[str]] = {}
     predictions = {}
     splits = _load(settings, seed=0)
     _notes(splits)
@@ -243,13 +244,14 @@ def compare(settings: Namespace) -> None:
                     experiment, result = experiments.train(splits, divergence, own, tell=tell)
                 except Diverged as error:
                     errors.print(f"[bold red]{escape(title)}:[/] {escape(str(error))}")
+                    diverged.setdefault(name, []).append(f"seed {seed}: {error}")
                     continue
                 results[name].append(result)
                 histories[name].append(experiment.history)
                 predictions[name] = experiment.predict(splits.test.x), splits.test.y
     if not predictions:
         raise Diverged("no loss came to its end: lower the learning rate or the strength")
-    told = {"settings": plain, "results": results}
+    told = {"settings": plain, "results": results, "diverged": diverged}
     runs.write_json(folder / "comparison.json", told)
     console.print(_comparison_table(results, settings, splits))
     _late([run for found in results.values() for run in found], training.epochs)
@@ -296,7 +298,8 @@ def _is_divergence(kind: object) -> bool:
 def _comparison_table(
     results: Mapping[str, list[dict[str, Any]]], settings: Namespace, splits: Splits
 ) -> Table:
-    keys = list(next(found for found in results.values() if found)[0]["test"])
+    ended = [run["test"] for found in results.values() for run in found]
+    keys = [key for key in ended[0] if all(key in run for run in ended)]
     spread = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
     table = Table(
         title=f"{escape(splits.name)}: test data{spread}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
@@ -308,9 +311,13 @@ def _comparison_table(
     means = {
         name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
         for name, found in results.items()
-        if found
+        if len(found) == settings.seeds  # a mean over the seeds that went well is no best
     }
-    best = {key: _best(key, {name: value[key] for name, value in means.items()}) for key in keys}
+    best = {
+        key: _best(key, {name: value[key] for name, value in means.items()})
+        for key in keys
+        if means
+    }
     for name, found in results.items():
         if not found:
             table.add_row(escape(name), *("diverged" for _ in keys), "")
@@ -318,9 +325,11 @@ def _comparison_table(
         cells = []
         for key in keys:
             text = _spread([run["test"][key] for run in found])
-            cells.append(f"[bold green]{text}*[/]" if name == best[key] else f"{text} ")
+            cells.append(f"[bold green]{text}*[/]" if name == best.get(key) else f"{text} ")
         seconds = statistics.mean(run["seconds"] for run in found)
-        table.add_row(escape(name), *cells, f"{seconds:.1f}")
+        lost = settings.seeds - len(found)
+        label = f"{name} ({lost} of {settings.seeds} diverged)" if lost else name
+        table.add_row(escape(label), *cells, f"{seconds:.1f}")
     table.caption = escape(_caption(keys, splits))
     return table
 
