@@ -99,7 +99,8 @@ class Objective(nn.Module):
         likelihood: from outputs to a distribution of the targets.
         divergence: what holds the posterior near the prior.
         num_data: how many training examples there are.
-        strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and KL the negative ELBO.
+        strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and KL the negative ELBO. A
+            tensor gives each trial of a stack its own.
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
         over: how several draws are run.
@@ -111,19 +112,22 @@ class Objective(nn.Module):
         divergence: Divergence | None = None,
         *,
         num_data: int,
-        strength: float | WarmUp | Constraint = 1.0,
+        strength: float | Tensor | WarmUp | Constraint = 1.0,
         samples: int = 1,
         estimator: Estimator | None = None,
         over: Over = batched,
     ) -> None:
         super().__init__()
         self._warmed: Tensor
+        self._strengths: Tensor | None
         if num_data < 1:
             raise ValueError(f"num_data must be at least 1, got {num_data}")
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}")
-        if isinstance(strength, int | float) and not 0 <= strength < float("inf"):
-            raise ValueError(f"strength must be finite and not negative, got {strength}")
+        if isinstance(strength, int | float | Tensor):
+            each = torch.as_tensor(strength)
+            if not bool(((each >= 0) & each.isfinite()).all()):
+                raise ValueError(f"strength must be finite and not negative, got {strength}")
         self.likelihood = likelihood
         self.divergence = KL() if divergence is None else divergence
         self.num_data = num_data
@@ -132,6 +136,8 @@ class Objective(nn.Module):
         self.estimator = Auto() if estimator is None else estimator
         self.over = over
         self.register_buffer("_warmed", torch.tensor(0.0), persistent=False)
+        own = strength if isinstance(strength, Tensor) else None
+        self.register_buffer("_strengths", own, persistent=False)
         self.epoch = 0
         self._prepared: list[tuple[_Kind, Computation]] = []
 
@@ -151,16 +157,29 @@ class Objective(nn.Module):
         posteriors: Sequence[Distribution] | None = None,
     ) -> Loss:
         """The loss of one batch for given weight draws, which likelihood and divergence share."""
+        each = self.each(model, weights, x, y, posteriors)
+        total, nll, divergence = (part.sum() for part in each)
+        count = sum(drawn[0].numel() for drawn in weights)
+        if isinstance(self.strength, Constraint) and count > 0:
+            total = total + self.strength.ascent(divergence, count)
+        return Loss(total, nll, divergence)
+
+    def each(
+        self,
+        model: nn.Module,
+        weights: Weights,
+        x: Tensor,
+        y: Tensor,
+        posteriors: Sequence[Distribution] | None = None,
+    ) -> Loss:
+        """The loss of each trial of a stack by itself, (trials…); of a single model, a number."""
         if posteriors is None:
             posteriors = [module.q() for module in bayesian_modules(model)]
         conditional = self.likelihood(draws(model, x, weights, self.over))
         trials = weights[0].dim() - 2 if weights else 0
         nll = self._nll(conditional, y, trials)
-        divergence = self._divergence(model, posteriors, weights)
+        divergence = self._divergence(model, posteriors, weights, trials)
         total = nll + self._strength(divergence) / self.num_data * divergence
-        count = sum(drawn[0].numel() for drawn in weights)
-        if isinstance(self.strength, Constraint) and count > 0:
-            total = total + self.strength.ascent(divergence, count)
         return Loss(total, nll, divergence)
 
     def _strength(self, divergence: Tensor) -> float | Tensor:
@@ -168,7 +187,7 @@ class Objective(nn.Module):
             return self._warmed.to(divergence)
         if isinstance(self.strength, Constraint):
             return self.strength.strength.detach()
-        return self.strength
+        return self.strength if self._strengths is None else self._strengths.to(divergence)
 
     @property
     def epoch(self) -> int:
@@ -190,7 +209,7 @@ class Objective(nn.Module):
         ]
 
     def _divergence(
-        self, model: nn.Module, posteriors: Sequence[Distribution], weights: Weights
+        self, model: nn.Module, posteriors: Sequence[Distribution], weights: Weights, trials: int
     ) -> Tensor:
         """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
         first = next(model.parameters(), None)
@@ -198,7 +217,8 @@ class Objective(nn.Module):
         modules = bayesian_modules(model)
         for index, (q, drawn) in enumerate(zip(posteriors, weights, strict=True)):
             p = modules[index].p()
-            total = total + self._computation(index, q, p)(q, p, drawn).sum()
+            values = self._computation(index, q, p)(q, p, drawn)
+            total = total + (values.sum(-1) if trials else values.sum())
         return total
 
     def _computation(self, index: int, q: Distribution, p: Distribution) -> Computation:
@@ -208,6 +228,10 @@ class Objective(nn.Module):
         return self.estimator.prepare(self.divergence, q, p)
 
     def _nll(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
+        return -self._log_likelihoods(conditional, y, trials).mean(0)
+
+    def _log_likelihoods(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
+        """The mean over the examples of the batch, (draws, trials…)."""
         wanted = conditional.batch_shape[1:] + conditional.event_shape
         if y.shape != wanted:
             raise ValueError(
@@ -215,13 +239,14 @@ class Objective(nn.Module):
             )
         if isinstance(conditional, Bernoulli):
             y = y.to(conditional.logits.dtype)
-        each = -conditional.log_prob(y).mean(0)  # (…, B, …), over the draws
+        each = conditional.log_prob(y)  # (S, trials…, B, …)
         if isinstance(self.likelihood, Likelihood):
             weight = self.likelihood.example_weight(y)
             each = each if weight is None else each * weight
-        # Trials are added up, so that each learns as it would alone; examples are averaged, and
-        # what one example has several of, such as the words of a sentence, is added up.
-        return each.mean(trials).sum()
+        # Examples are averaged, and what one example has several of, such as the words of a
+        # sentence, is added up; so are the trials by `at`: each then learns as it would alone.
+        each = each.mean(trials + 1)
+        return each.flatten(trials + 1).sum(-1) if each.dim() > trials + 1 else each
 
     def extra_repr(self) -> str:
         """What the loss is made of."""

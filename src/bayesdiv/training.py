@@ -268,4 +268,6 @@ def _strength(objective: Objective) -> float:
     strength = objective.strength
     if isinstance(strength, Constraint):
         return strength.strength.item()
+    if isinstance(strength, Tensor):
+        return strength.mean().item()  # of a stack whose trials have their own
     return strength.at(objective.epoch) if isinstance(strength, WarmUp) else float(strength)

@@ -238,7 +238,7 @@ def _narrow(
     nodes: Nodes,
 ) -> Terms:
     """The sums over the nodes where q is the narrower side."""
-    points, shares = (ratio.new_tensor(side).unsqueeze(1) for side in nodes)  # (K, 1)
+    points, shares = _columns(nodes, ratio)  # (K, 1)
     slope = delta * ratio
     base = weights.log_odds - ratio.log() + 0.5 * delta * delta
     z = (-0.5 * points * deficit).add_(slope).mul_(points).add_(base)  # (K, n)
@@ -253,6 +253,20 @@ def _narrow(
     value = _inside(weights.bound - weights.outer * fall - rise, weights.bound)
     by_alpha = learned and _by_alpha(learned, fall, rise, m0 - rise)
     return Terms(value, delta * m0 + ratio * m1, slope * m1 + ratio.square() * m2 - m0, by_alpha)
+
+
+def _columns(nodes: Nodes, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Points and shares as columns, in the dtype and on the device of `like`."""
+    if like.is_cuda and not torch.compiler.is_compiling():
+        # Kept there: a copy from the host could not be part of a recorded graph.
+        return _kept(nodes, like.dtype, like.device)
+    return like.new_tensor(nodes[0]).unsqueeze(1), like.new_tensor(nodes[1]).unsqueeze(1)
+
+
+@lru_cache(maxsize=32)
+def _kept(nodes: Nodes, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    points, shares = (torch.tensor(side, dtype=dtype, device=device) for side in nodes)
+    return points.unsqueeze(1), shares.unsqueeze(1)
 
 
 def _bends(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -285,7 +299,7 @@ def _uniform(block: Standard, mixture: Mixture, nodes: Nodes, reach: float) -> T
     delta, ratio, _ = block
     weights = _Weights.of(mixture)
     low, high = ((delta + sign * reach * ratio).clamp(-1, 1) for sign in (-1, 1))
-    points, shares = (ratio.new_tensor(side).unsqueeze(1) for side in nodes)  # (K, 1)
+    points, shares = _columns(nodes, ratio)  # (K, 1)
     half = 0.5 * (high - low)
     epsilon = (0.5 * (low + high) + half * points - delta) / ratio  # (K, n)
     log_q = -0.5 * epsilon.square() - ratio.log() - 0.5 * math.log(2 * math.pi)
