@@ -584,11 +584,33 @@ def test_a_small_training_part_has_a_row_of_each_class_too(seed):
 
 
 @pytest.mark.parametrize(
-    ("test", "validation"), [(0.0, 0.2), (0.2, 0.0), (-0.1, 0.2), (0.5, 0.5), (float("nan"), 0.2)]
+    ("test", "validation"), [(0.0, 0.2), (0.2, -0.1), (-0.1, 0.2), (0.5, 0.5), (float("nan"), 0.2)]
 )
-def test_shares_that_leave_a_part_empty_are_refused(tmp_path, test, validation):
-    with pytest.raises(DataError, match="above 0 with a sum below 1, got test="):
+def test_shares_that_leave_nothing_to_train_or_test_on_are_refused(tmp_path, test, validation):
+    with pytest.raises(DataError, match="at least 0 and their sum below 1, got test="):
         load(csv(tmp_path, houses()), test=test, validation=validation)
+
+
+@pytest.mark.parametrize("target", ["price", "town"])
+def test_a_validation_share_of_zero_leaves_that_part_empty(target):
+    splits = split(checked(houses(), "table", target=target), test=0.1, validation=0.0)
+    assert (len(splits.train.x), len(splits.test.x)) == (54, 6)
+    assert splits.validation.x.shape == (0, *splits.shape)
+    assert splits.validation.y.shape == (0,)
+    assert splits.validation.y.dtype == splits.test.y.dtype
+
+
+def test_an_empty_validation_part_has_the_shape_of_images():
+    assert load("digits", validation=0.0, noise=0.1).validation.x.shape == (0, 1, 8, 8)
+
+
+def test_rare_categories_join_the_training_part_without_validation_too():
+    town = ["Oslo", "Bergen"] * (ROWS // 2 - 1) + ["Hamar", "Voss"]
+    table = checked(houses().assign(town=town), "table", target="price")
+    for seed in range(8):
+        splits = split(table, seed=seed, test=0.2, validation=0.0)
+        assert len(splits.train.x) + len(splits.test.x) == ROWS
+        assert len(splits.validation.x) == 0
 
 
 def test_a_training_part_with_fewer_rows_than_classes_is_refused():

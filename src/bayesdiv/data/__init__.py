@@ -1,9 +1,10 @@
-"""Data in three parts: from a file or an embedded set, encoded, with noise or bias if asked."""
+"""Data in three parts: from a file or a known set, encoded, with noise or bias if asked."""
 
 import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ class Splits:
 
     Args:
         train: what is fitted; encoder and task have their moments from here alone.
-        validation: for choices such as the strength or when to stop.
+        validation: for choices such as the strength or when to stop; empty if asked for.
         test: for the final numbers.
         task: what y is.
         encoder: turns new rows into x as it did these.
@@ -121,14 +122,17 @@ class Splits:
 
 
 # These build on the names above.
+from bayesdiv.data import uci  # noqa: E402
 from bayesdiv.data.embedded import breast_cancer, diabetes, digits  # noqa: E402
+from bayesdiv.data.encoder import Encoder  # noqa: E402
 from bayesdiv.data.noise import Bias, add_noise, thin  # noqa: E402
-from bayesdiv.data.table import Encoder, Table, checked, read, split  # noqa: E402
+from bayesdiv.data.table import Table, checked, read, split  # noqa: E402
 
 DATASETS: dict[str, Callable[[], Table]] = {
     "breast_cancer": breast_cancer,
     "diabetes": diabetes,
     "digits": digits,
+    **{name: partial(uci.read, name) for name in uci.SETS},
 }
 
 
@@ -144,7 +148,7 @@ def load(
     validation: float = 0.2,
     drop: Iterable[str] = (),
 ) -> Splits:
-    """An embedded data set or a table from a file, ready to train on.
+    """A known data set or a table from a file, ready to train on.
 
     Args:
         name_or_path: a name in `DATASETS`, or a .csv or .parquet file.
@@ -154,7 +158,7 @@ def load(
         noise: standard deviation of the Gaussian noise on x, see `add_noise`.
         bias: which class to thin out, see `thin`.
         test: share of the rows that is tested on.
-        validation: share of the rows that choices are made on.
+        validation: share of the rows that choices are made on; 0 leaves that part empty.
         drop: for a file, columns to leave out.
 
     Examples:
@@ -167,7 +171,7 @@ def load(
         table = DATASETS[str(name_or_path)]()
         if drop or task not in (None, table.task) or target not in (None, table.target):
             raise DataError(
-                f"target, task and drop must be left out for the embedded {table.name!r}, "
+                f"target, task and drop must be left out for the data set {table.name!r}, "
                 f"got target={target!r}, task={task and task.__name__} and drop={drop!r}"
             )
     else:
@@ -179,15 +183,15 @@ def load(
 
 
 def _file(name_or_path: str | Path) -> Path:
-    """The path, unless it looks like the misspelt name of an embedded set."""
+    """The path, unless it looks like the misspelt name of a known set."""
     path = Path(name_or_path)
     if path.suffix or path.exists():
         return path
     close = difflib.get_close_matches(str(name_or_path), DATASETS, n=1)
+    known = "the name of a data set" if close else f"one of {', '.join(sorted(DATASETS))}"
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise DataError(
-        f"data must be a .csv or .parquet file or one of {', '.join(map(repr, DATASETS))}, "
-        f"got {str(name_or_path)!r}{hint}"
+        f"data must be a .csv or .parquet file or {known}, got {str(name_or_path)!r}{hint}"
     )
 
 

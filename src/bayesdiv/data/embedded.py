@@ -1,7 +1,8 @@
 """Small real data sets that come with scikit-learn, so that nothing is downloaded."""
 
 from bayesdiv.data import Classification, Regression
-from bayesdiv.data.table import Encoder, Numeric, Table
+from bayesdiv.data.encoder import Encoder, Numeric
+from bayesdiv.data.table import Table
 
 _GREY_LEVELS = 16  # pixels of the digits are counts from 0 to 16
 

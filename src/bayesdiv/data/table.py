@@ -1,16 +1,15 @@
-"""Tables: read, checked, split, and encoded by what the training rows alone have shown."""
+"""Tables: read, checked, and split into three parts."""
 
 import csv
 import difflib
-import math
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.data import Classification, DataError, Part, Regression, Splits, Task
+from bayesdiv.data.encoder import (
+    Encoder,
+    Numeric,
+    OneHot,
+    check_columns,
+    check_unique,
+    codes_of,
+    kind_of,
+    label_of,
+    labels_of,
+    no_number,
+    parsed,
+    parsed_with_commas,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -27,158 +41,6 @@ FEWEST_ROWS = 10
 MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
 FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 MOST_CATEGORIES = 1000  # each takes a column of x
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ]\d{1,2}:.*)?")
-_DATES = {"date", "datetime", "datetime64", "period", "time", "timedelta", "timedelta64"}
-_NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
-_CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string"}
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A column of numbers, standardised: (value - loc) / scale."""
-
-    name: str
-    loc: float
-    scale: float
-
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return 1
-
-    @classmethod
-    def fit(cls, column: "Series") -> "Numeric | None":
-        """Mean and standard deviation (by 1/N) of the rows; None where they are constant."""
-        values = _numbers(column)
-        with np.errstate(over="ignore", invalid="ignore"):
-            loc, scale = float(values.mean()), float(values.std())
-        if not (math.isfinite(loc) and math.isfinite(scale)):
-            raise DataError(
-                f"column {column.name!r} must have a finite standard deviation, got values of "
-                f"{np.abs(values).max():g}"
-            )
-        # Rounding gives a constant column such as 0.1, 0.1, ... a scale that is not quite zero.
-        if values.min() == values.max() or scale == 0:
-            return None
-        return cls(str(column.name), loc, scale)
-
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Standardised values, (rows, 1)."""
-        values = _numbers(column)
-        with np.errstate(over="ignore"):
-            scaled = ((values - self.loc) / self.scale).astype(np.float32)
-        beyond = np.flatnonzero(~np.isfinite(scaled))
-        if len(beyond):
-            raise DataError(
-                f"column {self.name!r} must hold finite numbers of the training rows' size, got "
-                f"{values[beyond[0]]:g} in row {beyond[0] + 1}"
-            )
-        return scaled[:, None]
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """A column of categories: each has a column of x, 1 in the rows that have it and else 0."""
-
-    name: str
-    categories: tuple[str, ...]
-
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return len(self.categories)
-
-    @classmethod
-    def fit(cls, column: "Series") -> "OneHot | None":
-        """The categories of the rows; None where they are constant."""
-        categories = _labels(column)
-        return cls(str(column.name), categories) if len(categories) > 1 else None
-
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Zeros and ones, (rows, categories)."""
-        return np.eye(self.width, dtype=np.float32)[_codes(column, self.categories)]
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """How rows of a table become x: learned from the training rows, the same for all others.
-
-    Args:
-        columns: those used, in the order of x.
-        shape: of one encoded row, which the columns fill together.
-
-    Examples:
-        >>> import pandas as pd
-        >>> encoder = Encoder.fit(pd.DataFrame({"age": [20, 40], "smoker": ["no", "yes"]}))
-        >>> encoder.encode(pd.DataFrame({"smoker": ["no"], "age": [50]}))
-        tensor([[2., 1., 0.]])
-    """
-
-    columns: tuple[Numeric | OneHot, ...]
-    shape: tuple[int, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that a table must have."""
-        return tuple(column.name for column in self.columns)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The columns of categories other than True and False."""
-        kinds = (column for column in self.columns if isinstance(column, OneHot))
-        return tuple(kind.name for kind in kinds if kind.categories != ("False", "True"))
-
-    @classmethod
-    def fit(cls, frame: "DataFrame") -> "Encoder":
-        """An encoder of all columns that vary, so the target must not be among them."""
-        _check_columns(frame)
-        found = [_kind(frame[name]).fit(frame[name]) for name in frame.columns]
-        columns = tuple(column for column in found if column is not None)
-        if not columns:
-            raise DataError(
-                f"a column besides the target must vary in the training rows, got the constant "
-                f"{_quoted(frame.columns)}"
-            )
-        return cls(columns, (sum(column.width for column in columns),))
-
-    def encode(self, frame: "DataFrame") -> Tensor:
-        """Rows as x, (rows, *shape); columns that the encoder does not know are ignored."""
-        _check_unique(frame.columns)
-        absent = [name for name in self.names if name not in frame.columns]
-        if absent:
-            raise DataError(
-                f"a table must have the columns that the encoder was fitted to, got none named "
-                f"{_quoted(absent)}"
-            )
-        used = frame[list(self.names)]
-        _check_rows(used)
-        parts = [column.encode(used[column.name]) for column in self.columns]
-        return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(-1, *self.shape)
-
-    def to_json(self) -> dict[str, object]:
-        """Plain lists, numbers and strings, for `json.dump`.
-
-        Examples:
-            >>> Encoder((Numeric("age", 30.0, 10.0),), (1,)).to_json()
-            {'columns': [{'name': 'age', 'loc': 30.0, 'scale': 10.0}], 'shape': [1]}
-        """
-        columns = [asdict(column) for column in self.columns]
-        for column in columns:
-            if "categories" in column:
-                column["categories"] = list(column["categories"])
-        return {"columns": columns, "shape": list(self.shape)}
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, object]) -> "Encoder":
-        """The encoder that `to_json` described."""
-        entries = cast("Mapping[str, Any]", saved)
-        try:
-            columns = tuple(_column(entry) for entry in entries["columns"])
-            return cls(columns, tuple(entries["shape"]))
-        except (KeyError, TypeError) as problem:
-            raise DataError(
-                f"a saved encoder must hold columns and a shape, got {saved!r}"
-            ) from problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +133,7 @@ def checked(
         >>> checked(pd.DataFrame({"x": range(12), "y": ["no", "yes"] * 6}), "rows").notes
         ("the target is the last column, 'y'",)
     """
-    _check_unique(frame.columns)
+    check_unique(frame.columns)
     if len(frame) < FEWEST_ROWS:
         raise DataError(f"{name} must have at least {FEWEST_ROWS} rows, got {len(frame)}")
     frame, notes = _without(frame, name, [_known(column, frame, name) for column in drop])
@@ -279,7 +141,7 @@ def checked(
         target = str(frame.columns[-1])
         notes += (f"the target is the last column, {target!r}",)
     target = _known(target, frame, name)
-    _check_columns(frame)
+    check_columns(frame)
     _check_texts(frame.drop(columns=target) if task is Classification else frame)
     found, why = (task, ()) if task else _decided(frame[target])
     (_check_classes if found is Classification else _check_quantity)(frame[target])
@@ -294,6 +156,12 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     training part at least one row of each. Rows of the other parts that alone have some category
     join the training part, since they could not be encoded.
 
+    Args:
+        table: what to split.
+        seed: of the draw.
+        test: share of the rows, above 0.
+        validation: share of the rows; 0 leaves that part empty.
+
     Examples:
         >>> from bayesdiv.data import DATASETS
         >>> split(DATASETS["digits"](), seed=1).train.x.shape
@@ -304,7 +172,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     encoder = table.encoder or Encoder.fit(features.iloc[rows.train])
     constant = [name for name in features.columns if name not in encoder.names]
     if constant:
-        notes += (f"left out, as constant in the training rows: {_quoted(constant)}",)
+        notes += (f"left out, as constant in the training rows: {quoted(constant)}",)
     task = _fitted(table.task, targets.iloc[rows.train])
     train, validated, tested = (
         Part(encoder.encode(features.iloc[at]), encode_target(task, targets.iloc[at]))
@@ -324,7 +192,7 @@ def encode_target(task: Task, target: "Series") -> Tensor:
         tensor([1, 0])
     """
     if isinstance(task, Classification):
-        return torch.from_numpy(_codes(target, task.classes))
+        return torch.from_numpy(codes_of(target, task.classes))
     values = Numeric(str(target.name), task.loc, task.scale).encode(target)
     return torch.from_numpy(values).squeeze(1)
 
@@ -339,19 +207,20 @@ class _Rows(NamedTuple):
 
 def _drawn(table: Table, seed: int, test: float, validation: float) -> _Rows:
     """Rows at random in three parts."""
-    if not (test > 0 and validation > 0 and test + validation < 1):
+    if not (test > 0 and validation >= 0 and test + validation < 1):
         raise DataError(
-            "test and validation must be above 0 with a sum below 1, got "
+            "test must be above 0, validation at least 0 and their sum below 1, got "
             f"test={test} and validation={validation}"
         )
     generator = torch.Generator().manual_seed(seed)
     order: NDArray[np.int64] = torch.randperm(len(table.frame), generator=generator).numpy()
     fewest = 2
     if table.task is Classification:
-        classes = _labels(table.frame[table.target])
-        order = _interleaved(order, _codes(table.frame[table.target], classes))
+        classes = labels_of(table.frame[table.target])
+        order = _interleaved(order, codes_of(table.frame[table.target], classes))
         fewest = len(classes)
-    sizes = [max(1, round(len(order) * share)) for share in (test, validation)]
+    shares = (test, validation)
+    sizes = [max(1, round(len(order) * share)) if share else 0 for share in shares]
     tested, validated, trained = np.split(order, np.cumsum(sizes))
     if len(trained) < fewest:
         raise DataError(
@@ -374,14 +243,14 @@ def _encodable(features: "DataFrame", rows: _Rows) -> tuple[_Rows, tuple[str, ..
     """The parts after rows with a category of their own have joined the training part."""
     known = np.ones(len(features), dtype=bool)
     for name in features.columns:
-        if _kind(features[name]) is OneHot:
+        if kind_of(features[name]) is OneHot:
             seen = features[name].isin(features[name].iloc[rows.train])
             known &= seen.to_numpy(dtype=bool)
     if known.all():
         return rows, ()
     moved = np.flatnonzero(~known)
     validation, test = (part[known[part]] for part in rows[1:])
-    if not (len(validation) and len(test)):
+    if not (len(test) and (len(validation) or not len(rows.validation))):
         raise DataError(
             "validation and test must have rows whose categories training rows have, got "
             f"{len(validation)} and {len(test)} such rows: drop columns with many rare values"
@@ -393,7 +262,7 @@ def _encodable(features: "DataFrame", rows: _Rows) -> tuple[_Rows, tuple[str, ..
 def _fitted(task: type[Regression] | type[Classification], target: "Series") -> Task:
     """The task with its moments or classes from training targets."""
     if task is Classification:
-        return Classification(_labels(target))
+        return Classification(labels_of(target))
     found = Numeric.fit(target)
     if found is None:
         raise DataError(
@@ -417,7 +286,7 @@ def _read(path: str | Path, options: Mapping[str, object]) -> tuple["DataFrame",
         frame, separator = readers[path.suffix.lower()](path)
     except OSError as problem:
         raise DataError(f"{path} must be readable, got: {problem}") from problem
-    _check_unique(frame.columns)
+    check_unique(frame.columns)
     if frame.empty:
         raise DataError(f"{path} must have rows, got none below its header")
     return frame.reset_index(drop=True), separator
@@ -465,7 +334,7 @@ def _separator(path: Path) -> str:
         separator = max(",;\t", key=first.count)
         lines.seek(0)
         rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-        _check_unique(name for name in next(filter(any, rows)) if name)
+        check_unique(name for name in next(filter(any, rows)) if name)
     return separator
 
 
@@ -480,100 +349,11 @@ def _read_parquet(path: Path) -> tuple["DataFrame", str]:
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
 
 
-def _kind(column: "Series") -> type[Numeric] | type[OneHot]:
-    """How a column can be encoded."""
-    from pandas.api.types import infer_dtype
-
-    if column.dtype.kind in "iuf":
-        return Numeric
-    found = infer_dtype(column, skipna=True)
-    if found in _NUMBERS:
-        return Numeric
-    dates = found == "string" and len(column) and all(map(_DATE.fullmatch, column.dropna()))
-    if found in _DATES or dates:
-        raise DataError(
-            f"column {column.name!r} must hold numbers or categories, got dates: drop it, or "
-            "replace it by numbers such as the year or the days since a first day"
-        )
-    if found not in _CATEGORIES:
-        raise DataError(f"column {column.name!r} must hold numbers or categories, got {found}")
-    return OneHot
-
-
-def _numbers(column: "Series") -> NDArray[np.float64]:
-    """A column without missing values as floats; text that is not a number is refused."""
-    _kind(column)
-    values = _parsed(column)
-    wrong = np.flatnonzero(np.isnan(values))
-    if len(wrong):
-        raise _no_number(column, int(wrong[0]))
-    return values
-
-
-def _parsed(column: "Series") -> NDArray[np.float64]:
-    """A column as floats, NaN where a value is no number."""
-    import pandas as pd
-
-    values = pd.to_numeric(column, errors="coerce")
-    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
-
-
-def _parsed_with_commas(column: "Series") -> NDArray[np.float64]:
-    """A column as floats where a comma may stand for the decimal point."""
-    return _parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
-
-
-def _no_number(column: "Series", row: int) -> DataError:
-    """What to say of a value that is no number."""
-    got = f"got {column.iloc[row]!r} in row {row + 1}"
-    if np.isnan(_parsed_with_commas(column.iloc[[row]])).any():
-        return DataError(f"column {column.name!r} must hold numbers, {got}: correct or remove it")
-    return DataError(
-        f"column {column.name!r} must hold numbers with decimal points, not decimal commas, and "
-        f"nothing between thousands, {got}"
-    )
-
-
-def _label(value: object) -> str:
-    """A category's name, the same whether a file had it read as 1, 1.0 or "1"."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _labels(column: "Series") -> tuple[str, ...]:
-    """Names of the categories that occur, in ascending order."""
-    values = set(column)
-    try:
-        ordered = sorted(values)
-    except TypeError:  # numbers among text
-        ordered = sorted(values, key=str)
-    return tuple(dict.fromkeys(map(_label, ordered)))
-
-
-def _codes(column: "Series", labels: tuple[str, ...]) -> NDArray[np.int64]:
-    """For each row the index of its category's name."""
-    index = {label: code for code, label in enumerate(labels)}
-    codes = np.array([index.get(_label(value), -1) for value in column], dtype=np.int64)
-    unseen = np.flatnonzero(codes < 0)
-    if len(unseen):
-        raise DataError(
-            f"column {column.name!r} must have one of the training rows' values "
-            f"{_quoted(labels)}, got {_label(column.iloc[unseen[0]])!r} in row {unseen[0] + 1}"
-        )
-    return codes
-
-
-def _column(entry: Mapping[str, Any]) -> Numeric | OneHot:
-    """A column from its JSON form."""
-    if "categories" in entry:
-        return OneHot(entry["name"], tuple(entry["categories"]))
-    return Numeric(entry["name"], entry["loc"], entry["scale"])
-
-
 def _decided(
     target: "Series",
 ) -> tuple[type[Regression] | type[Classification], tuple[str, ...]]:
     """What a target is when nobody says, with a note where it could be taken either way."""
-    if _kind(target) is OneHot:
+    if kind_of(target) is OneHot:
         return Classification, ()
     different = target.nunique()
     if target.dtype.kind == "f" or different > MOST_CLASSES:
@@ -591,7 +371,7 @@ def _without(frame: "DataFrame", name: str, drop: list[str]) -> tuple["DataFrame
     if len(kept.columns) < 2:
         raise DataError(
             f"{name} must have a target and a column to predict it from, got "
-            f"{_quoted(kept.columns) or 'no column'}"
+            f"{quoted(kept.columns) or 'no column'}"
         )
     notes = (f"columns without a name left out: {len(nameless)}",) if nameless else ()
     return kept, notes
@@ -604,60 +384,31 @@ def _known(column: str, frame: "DataFrame", name: str) -> str:
     lower = {str(known).lower(): known for known in frame.columns}
     close = difflib.get_close_matches(column.lower(), lower, n=1)
     hint = f"; did you mean {lower[close[0]]!r}?" if close else ""
-    raise DataError(f"{name} must have the column {column!r}, got {_quoted(frame.columns)}{hint}")
-
-
-def _check_unique(names: Iterable[str]) -> None:
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
-        raise DataError(f"column names must differ, got {_quoted(repeated)} more than once")
-
-
-def _check_columns(frame: "DataFrame") -> None:
-    """Every value is there and finite, every column of a kind that can be encoded."""
-    missing = frame.isna().sum()
-    if missing.any():
-        counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
-        raise DataError(f"no value may be missing, got missing values: {counts}")
-    for name in frame.columns:
-        if _kind(frame[name]) is Numeric and not np.isfinite(_numbers(frame[name])).all():
-            raise DataError(f"column {name!r} must hold finite numbers, got an infinite one")
+    raise DataError(f"{name} must have the column {column!r}, got {quoted(frame.columns)}{hint}")
 
 
 def _check_texts(frame: "DataFrame") -> None:
     """No column of text is one of numbers but for a few values or for decimal commas."""
     for name in frame.columns:
         column = frame[name]
-        if _kind(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
+        if kind_of(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
             continue
-        wrong = np.isnan(_parsed(column))
+        wrong = np.isnan(parsed(column))
         if not wrong.any():  # codes that were asked for as text
             continue
         if wrong.mean() < FEW_ODD_ONES:
-            raise _no_number(column, int(wrong.argmax()))
-        still = np.isnan(_parsed_with_commas(column))
+            raise no_number(column, int(wrong.argmax()))
+        still = np.isnan(parsed_with_commas(column))
         commas = wrong & ~still
         if commas.any() and still.mean() < 0.5:
-            raise _no_number(column, int(commas.argmax()))
-
-
-def _check_rows(frame: "DataFrame") -> None:
-    """No value is missing from rows to encode."""
-    for name in frame.columns:
-        rows = np.flatnonzero(frame[name].isna()) + 1
-        if len(rows):
-            places = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-            raise DataError(
-                f"no value may be missing, got {len(rows)} missing in column {name!r}, in row "
-                f"{places}"
-            )
+            raise no_number(column, int(commas.argmax()))
 
 
 def _check_categories(features: "DataFrame") -> tuple[str, ...]:
     """Notes on columns with many categories; with too many they are refused."""
     notes: tuple[str, ...] = ()
     for name in features.columns:
-        if _kind(features[name]) is Numeric:
+        if kind_of(features[name]) is Numeric:
             continue
         different = features[name].nunique()
         if different > min(MOST_CATEGORIES, len(features) / 2):
@@ -671,29 +422,22 @@ def _check_categories(features: "DataFrame") -> tuple[str, ...]:
 
 
 def _check_quantity(target: "Series") -> None:
-    if _kind(target) is not Numeric:
+    if kind_of(target) is not Numeric:
         raise DataError(
-            f"the target of a regression must hold numbers, got {_label(target.iloc[0])!r} in "
+            f"the target of a regression must hold numbers, got {label_of(target.iloc[0])!r} in "
             f"{target.name!r}"
         )
 
 
 def _check_classes(target: "Series") -> None:
-    counts = Counter(map(_label, target))
+    counts = Counter(map(label_of, target))
     if len(counts) < 2:
         raise DataError(
-            f"target {target.name!r} must have at least 2 classes, got {_quoted(counts)} alone"
+            f"target {target.name!r} must have at least 2 classes, got {quoted(counts)} alone"
         )
     single = [label for label, count in counts.items() if count == 1]
     if single:
         raise DataError(
             f"every class of target {target.name!r} must have at least 2 rows, got one of "
-            f"{_quoted(single)}"
+            f"{quoted(single)}"
         )
-
-
-def _quoted(names: Iterable[object], most: int = 20) -> str:
-    """Names for a message, the first few where there are many."""
-    shown = [repr(str(name)) for name in names]
-    more = f" and {len(shown) - most} more" if len(shown) > most else ""
-    return ", ".join(shown[:most]) + more
