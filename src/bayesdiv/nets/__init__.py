@@ -2,5 +2,24 @@
 
 from bayesdiv.nets.conv import Conv
 from bayesdiv.nets.mlp import MLP
+from bayesdiv.nets.resnet import (
+    ResNet,
+    Stem,
+    batch_norm_dropped,
+    batch_norm_folded,
+    imagenet_stem,
+    read_weights,
+    small_stem,
+)
 
-__all__ = ["MLP", "Conv"]
+__all__ = [
+    "MLP",
+    "Conv",
+    "ResNet",
+    "Stem",
+    "batch_norm_dropped",
+    "batch_norm_folded",
+    "imagenet_stem",
+    "read_weights",
+    "small_stem",
+]
