@@ -61,3 +61,53 @@ def test_training_on_a_gpu_lowers_the_loss_in_mixed_precision(divergence):
         )
     ]
     assert losses[-1] < losses[0]
+
+
+def _stack_of_two(posterior=bd.MeanField) -> tuple[bd.Bayesian, bd.Objective, torch.optim.Adam]:
+    torch.manual_seed(0)
+    prior = bd.Prior(Normal, loc=0.0, scale=1.0)
+    nets = [
+        bd.bayesianize(
+            nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), prior, posterior=posterior
+        )
+        for _ in range(2)
+    ]
+    model = bd.stacked(nets).cuda()
+    objective = bd.Objective(
+        bd.Gaussian(torch.ones(2)), bd.JSA(0.4), num_data=20, samples=3, strength=0.1
+    ).cuda()
+    parameters = [*model.parameters(), *objective.parameters()]
+    return model, objective, torch.optim.Adam(parameters, lr=1e-2, capturable=True)
+
+
+def _trained(step, posterior=bd.MeanField) -> torch.Tensor:
+    model, objective, optimizer = _stack_of_two(posterior)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 20, 3, generator=generator).cuda()
+    epochs = bd.fit_trials(
+        model, objective, x, x.sum(-1), optimizer, 6, batch_size=8, seeds=[0, 1], step=step
+    )
+    assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5, 6]
+    return model.loc.detach().cpu()
+
+
+def test_a_recorded_step_trains_as_the_plain_one_also_with_a_short_last_batch():
+    plain, recorded = _trained(bd.step, bd.Point), _trained(bd.Graphed(), bd.Point)
+    torch.testing.assert_close(recorded, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recorded_step_draws_new_noise_and_repeats_with_its_seed():
+    one, two = _trained(bd.Graphed()), _trained(bd.Graphed())
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
+    assert not torch.allclose(one, _trained(bd.Graphed(), bd.Point))
+
+
+def test_a_recorded_step_asks_for_an_optimizer_that_can_be_recorded():
+    model, objective, _ = _stack_of_two()
+    optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()])
+    x = torch.randn(2, 20, 3).cuda()
+    epochs = bd.fit_trials(
+        model, objective, x, x[..., 0], optimizer, 2, batch_size=20, seeds=[0, 1], step=bd.Graphed()
+    )
+    with pytest.raises(ValueError, match="capturable=True"):
+        list(epochs)

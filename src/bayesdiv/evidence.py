@@ -8,6 +8,7 @@ They are what the paper's regression tables compare with. As measures of two den
 front of a strength, the same names are in `bayesdiv.divergences`.
 """
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -249,10 +250,8 @@ class Evidence(Objective):
         path, full = log_likelihood, log_likelihood
         score = torch.zeros_like(log_likelihood)
         for module, q, drawn in zip(modules, posteriors, weights, strict=True):
-            with torch.no_grad():
-                fixed = module.q()
             log_p = module.p().log_prob(drawn).sum(-1)
-            path = path + (log_p - fixed.log_prob(drawn).sum(-1))
+            path = path + (log_p - _fixed(q).log_prob(drawn).sum(-1))
             full = full + (log_p - q.log_prob(drawn).sum(-1))
             score = score + q.log_prob(drawn.detach()).sum(-1)
         return Ratios(full, path, score)
@@ -266,3 +265,14 @@ class Evidence(Objective):
     def extra_repr(self) -> str:
         """What the loss is made of."""
         return f"{self.method}, num_data={self.num_data}, samples={self.samples}"
+
+
+def _fixed(q: Distribution) -> Distribution:
+    """The distribution with parameters that no gradient reaches."""
+    fixed = copy.copy(q)
+    for name, value in vars(q).items():
+        if isinstance(value, Tensor):
+            vars(fixed)[name] = value.detach()
+        elif isinstance(value, Distribution):
+            vars(fixed)[name] = _fixed(value)
+    return fixed
