@@ -19,6 +19,8 @@ from bayesdiv.divergences import (
 )
 from bayesdiv.draws import Batched, Loop, Over, batched, draw_weights, draws, loop
 from bayesdiv.estimators import Auto, Estimator, Exact, MonteCarlo, NoExactForm, Quadrature
+from bayesdiv.evidence import ELBO, ChiVI, Evidence, RenyiVI, TotalVariationVI
+from bayesdiv.graphs import Graphed
 from bayesdiv.layout import Layout, everything
 from bayesdiv.likelihoods import (
     Binary,
@@ -30,15 +32,17 @@ from bayesdiv.likelihoods import (
     balanced,
 )
 from bayesdiv.objective import Constraint, Loss, Objective, WarmUp
-from bayesdiv.posteriors import MeanField, Posterior
+from bayesdiv.posteriors import MeanField, Point, Posterior
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
 from bayesdiv.priors import AroundStart, FanIn, Prior, ScaleMixture
 from bayesdiv.training import Batches, Diverged, Epoch, EpochLoss, each_rank, fit, shared, step
+from bayesdiv.trials import TrialsEpoch, fit_trials
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ELBO",
     "JSA",
     "JSG",
     "KL",
@@ -47,8 +51,11 @@ __all__ = [
     "Batched",
     "Batches",
     "Bayesian",
+    "BayesianClassifier",
+    "BayesianRegressor",
     "Binary",
     "ChiSquared",
+    "ChiVI",
     "Classes",
     "Constraint",
     "Diverged",
@@ -56,9 +63,11 @@ __all__ = [
     "Epoch",
     "EpochLoss",
     "Estimator",
+    "Evidence",
     "Exact",
     "FanIn",
     "Gaussian",
+    "Graphed",
     "HeteroscedasticGaussian",
     "Layout",
     "Likelihood",
@@ -69,16 +78,20 @@ __all__ = [
     "NoExactForm",
     "Objective",
     "Over",
+    "Point",
     "Points",
     "Posterior",
     "Predictive",
     "Prior",
     "Quadrature",
     "Renyi",
+    "RenyiVI",
     "ReverseKL",
     "ScaleMixture",
     "StudentTNoise",
     "TotalVariation",
+    "TotalVariationVI",
+    "TrialsEpoch",
     "UnmodifiedJSA",
     "UnmodifiedJSG",
     "WarmUp",
@@ -95,6 +108,7 @@ __all__ = [
     "each_rank",
     "everything",
     "fit",
+    "fit_trials",
     "joint_jsa",
     "loop",
     "metrics",
@@ -104,3 +118,12 @@ __all__ = [
     "stacked",
     "step",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The estimators are loaded when they are asked for: scikit-learn is a heavy import."""
+    if name in ("BayesianClassifier", "BayesianRegressor"):
+        from bayesdiv import tabular
+
+        return getattr(tabular, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
