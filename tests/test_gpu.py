@@ -111,3 +111,23 @@ def test_a_recorded_step_asks_for_an_optimizer_that_can_be_recorded():
     )
     with pytest.raises(ValueError, match="capturable=True"):
         list(epochs)
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
+def test_compiled_gradients_are_those_of_the_eager_pass(divergence):
+    loc = torch.randn(5000, device="cuda").requires_grad_()
+    rho = torch.full((5000,), -3.0, device="cuda").requires_grad_()
+    prior = Normal(torch.zeros((), device="cuda"), 1.0, validate_args=False)
+    compute = bd.Auto().prepare(divergence, Normal(loc, nn.functional.softplus(rho)), prior)
+
+    def both(loc, rho):
+        q = Normal(loc, nn.functional.softplus(rho), validate_args=False)
+        return q.loc + q.scale, compute(q, prior, None).sum()
+
+    gradients = []
+    for run in (both, torch.compile(both)):
+        # A second output with a gradient of its own: without one, a lost gradient would raise.
+        weights, total = run(loc, rho)
+        gradients.append(torch.autograd.grad(weights.sum() + total, (loc, rho)))
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)

@@ -187,6 +187,10 @@ def _terms(
         (loc - prior_loc) * inverse, scale * inverse, (scale - prior_scale) * inverse
     )
     terms = rule(standard, alpha)
+    if torch.compiler.is_compiling():
+        # Up to torch 2.12 a compiled function whose output an in-place operation wrote has no
+        # gradient, without a word. The copy is fused away.
+        terms = terms._replace(value=terms.value.clone())
     d_alpha = terms.value.new_empty(0) if terms.d_alpha is None else terms.d_alpha
     return terms.value, terms.d_delta * inverse, terms.d_log_ratio / scale, d_alpha
 
