@@ -1,35 +1,53 @@
 """Compute results of the paper without the command line's packages, as on a bare GPU machine.
 
-python -m bayesdiv.paper regression --out results
-python -m bayesdiv.paper regression-choice --out results
+    python -m bayesdiv.paper regression-choice --out results --processes 16
+    python -m bayesdiv.paper regression --out results --processes 16
+    python -m bayesdiv.paper cifar10-tuning --data FOLDER --out results --processes 4 --limit 300
+
+What has a result file already is not computed again. Several processes share a GPU best under
+NVIDIA's multi-process service.
 """
 
 import argparse
-from dataclasses import replace
+import math
 from pathlib import Path
 
 import torch
 
-from bayesdiv.paper import regression_results
+from bayesdiv.paper import images_results, regression_results
+
+REGRESSION = ("regression-choice", "regression")
 
 
 def main() -> None:
     """Run one experiment to its end, file by file."""
-    parser = argparse.ArgumentParser(prog="python -m bayesdiv.paper", description=__doc__)
-    parser.add_argument("experiment", choices=["regression", "regression-choice"])
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=None)
+    parser = argparse.ArgumentParser(
+        prog="python -m bayesdiv.paper",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("experiment", choices=[*REGRESSION, *images_results.PLANS])
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of results")
+    parser.add_argument("--data", type=Path, default=None, help="folder of the images")
+    parser.add_argument("--processes", type=int, default=1, help="how many at a time")
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, help="seconds after which no image run begins"
+    )
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     protocol = regression_results.protocol(given.out)
-    if given.epochs is not None:
-        protocol = replace(protocol, epochs=given.epochs)
     if given.experiment == "regression-choice":
         regression_results.choose(given.out, protocol, given.processes, device)
-    else:
+    elif given.experiment == "regression":
         for job, told in regression_results.missing(given.out, protocol, given.processes, device):
-            print(job.data, job.contender, f"{told['seconds']:.1f} s", flush=True)
+            _say(f"{job.data} {job.contender} {told['seconds']:.1f} s")
+    else:
+        machine = images_results.Machine(device, given.processes, given.data, given.limit)
+        images_results.execute(given.experiment, given.out, machine, _say)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

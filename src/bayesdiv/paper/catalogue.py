@@ -5,6 +5,19 @@ from bayesdiv.paper.item import Entry
 CATALOGUE: tuple[Entry, ...] = (
     Entry("regression_rmse", "regression: RMSE of eight data sets", "Tab:rmse", "regression"),
     Entry("regression_nll", "regression: NLL of eight data sets", "Tab:nll", "regression"),
+    Entry("training_curves", "training and validation", "fig:training_Cifar", "images"),
+    Entry("test_accuracy", "CIFAR-10: accuracy against noise", "fig:pt1_pt5", "images"),
+    Entry("histopathology", "histopathology: accuracy and ROC", "fig:acc_histo, fig:roc", "images"),
+    Entry("confusion", "histopathology: confusion matrices", "fig:confa_hist", "images"),
+    Entry("deterministic_baseline", "a deterministic network", "fig:dnn_Cifar", "images"),
+    Entry("lambda_kl_baseline", "KL with a tuned strength", "fig:train_lamdakl", "images"),
+    Entry("unmodified_js", "unmodified JS divergences", "fig:train_unmod", "images"),
+    Entry("cifar100", "CIFAR-100 with noise", "fig:Cifar100", "images"),
+    Entry("loss_evolution", "both parts of the loss over training", "fig:loss", "images"),
+    Entry("time_per_epoch", "seconds an epoch", "Tab:comp1", "images"),
+    Entry("uncertainty_metrics", "test NLL, loss and ECE", "Tab:comp2", "images"),
+    Entry("tuned_cifar10", "tuned settings, CIFAR-10", "tab:Cifar", "images"),
+    Entry("tuned_histopathology", "tuned settings, histopathology", "tab:histo", "images"),
 )
 
 

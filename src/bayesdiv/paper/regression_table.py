@@ -170,8 +170,9 @@ def _markdown(found: Mapping[str, Mapping[str, Cell]], published: Published, key
         shown = [_markdown_cell(row.get(n), marked.get(n, ""), theirs.get(n)) for n in names]
         rest = [f"[{spread_text(*theirs[n])}]" if n in theirs else "" for n in NOT_RERUN]
         lines.append(_row([data.replace("_", " "), *shown, *rest]))
-    note = ", ".join(COLUMNS[name] for name in NOT_RERUN)
-    return "\n".join([*lines, "", f"{note}: published, not rerun; their functions are not given.\n"])
+    rest_of_them = ", ".join(COLUMNS[name] for name in NOT_RERUN)
+    note = f"{rest_of_them}: published, not rerun; their functions are not given."
+    return "\n".join([*lines, "", note, ""])
 
 
 def _row(entries: Sequence[str]) -> str:

@@ -1,0 +1,89 @@
+"""Figure dnn_Cifar: a deterministic network of the same architecture overfits noisy CIFAR-10."""
+
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from bayesdiv.paper import images_results
+from bayesdiv.paper.images import CONTENDERS
+from bayesdiv.paper.images_results import NOISE, THREE
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.training_curves import Curves, demand, finished, panel, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PLAN = "cifar10-folds"
+SHOWN = (*THREE, "deterministic")
+CURVES = Curves(f"CIFAR-10, noise {NOISE:g}", "cifar10", SHOWN, NOISE)
+PUBLISHED = {"kl": (0.05, 0.63), "js": (0.08, 0.86)}
+"""Validation accuracy above the deterministic network's, and by which share the gap is smaller."""
+HALF = 0.5  # a gap that is halved counts as much smaller
+
+
+def missing(results: Path) -> list[str]:
+    """Which runs have no file yet."""
+    places = [place for place in images_results.plan(PLAN).places() if place.contender in SHOWN]
+    return images_results.absent(places, results)
+
+
+def compute(results: Path, effort: Effort, tell: Tell) -> None:
+    """Train what is missing: minutes on a GPU, days on a CPU."""
+    images_results.compute(results, [PLAN], effort, tell)
+
+
+def draw(results: Path, out: Path) -> list[Path]:
+    """Accuracy over epochs, and the validation part magnified."""
+    figure, (left, right) = panels(2, (12, 5.2))
+    demand(panel(left, CURVES, results) and panel(right, CURVES, results), results)
+    magnify(right, results, CURVES)
+    title = "A deterministic network: training (thin) and validation (bold) accuracy"
+    return finished(figure, title, results, out / "deterministic_baseline.png")
+
+
+def magnify(axes: "Axes", results: Path, curves: Curves) -> None:
+    """Limits that show the second half of the validation curves."""
+    every = [one["history"] for told in curves.found(results).values() for one in told]
+    values = [
+        entry["validation_accuracy"] for history in every for entry in history[len(history) // 2 :]
+    ]
+    margin = 0.1 * (max(values) - min(values)) + 0.005
+    axes.set_ylim(min(values) - margin, max(values) + margin)
+    axes.set_title("Magnified")
+
+
+def verdict(results: Path) -> Verdict:
+    """Whether the deterministic network ends below the others, with a gap twice theirs or more.
+
+    Validation accuracy and gap (training less validation) are those at the end of training, at the
+    posterior mean, as means over folds. Reproduced if both hold for KL and for the better JS loss.
+    """
+    told = CURVES.found(results)
+    ended = {name: _at_end(runs) for name, runs in told.items()}
+    known = {name: end for name, end in ended.items() if end is not None}
+    if not {"kl", "deterministic"} <= known.keys() or not known.keys() & {"js_g", "js_a"}:
+        return Verdict(
+            Outcome.OPEN, "there are no runs of the deterministic network and others yet"
+        )
+    js = max(known.keys() & {"js_g", "js_a"}, key=lambda name: known[name][0])
+    accuracy, gap = known["deterministic"]
+    met, sentences = 0, [f"deterministic {accuracy:.2%} at the end, gap {100 * gap:.1f} points"]
+    for name, (published_gain, published_cut) in zip(("kl", js), PUBLISHED.values(), strict=True):
+        own, own_gap = known[name]
+        cut = 1 - own_gap / gap if gap > 0 else 0.0
+        met += (own > accuracy) + (cut >= HALF)
+        sentences.append(
+            f"{CONTENDERS[name].title} {100 * (own - accuracy):+.1f} points (published "
+            f"+{100 * published_gain:.0f}), gap {cut:.0%} smaller (published {published_cut:.0%})"
+        )
+    outcome = Outcome.REPRODUCED if met == 4 else Outcome.PARTLY if met else Outcome.NOT
+    return Verdict(outcome, "; ".join(sentences))
+
+
+def _at_end(runs: list[dict[str, Any]]) -> tuple[float, float] | None:
+    """Validation accuracy and gap of the last epoch, means over the folds that got there."""
+    ends = [run["at_end"] for run in runs if run["at_end"] is not None]
+    if not ends:
+        return None
+    accuracy = mean(end["validation"]["mean"]["accuracy"] for end in ends)
+    return accuracy, mean(end["gap"] for end in ends)

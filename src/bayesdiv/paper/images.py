@@ -1,0 +1,702 @@
+"""The image experiments of the paper: ResNet-18 without batch norm, one network a run.
+
+A run is told by what all losses share (`Protocol`), what one loss chooses (`Setting`) and how the
+machine goes about it (`Execution`), which changes speed and rounding alone. Images stay on the
+device; a step takes its batch there by index, resizes it, draws all weights once and updates them:
+on a GPU the whole of it is a recorded graph. The host waits once an epoch.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, Normal
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, softplus
+
+import bayesdiv
+from bayesdiv import metrics
+from bayesdiv.bayesian import Bayesian, bayesianize
+from bayesdiv.data import Part
+from bayesdiv.data.images import Parts, complement, resized
+from bayesdiv.divergences import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
+from bayesdiv.estimators import Auto
+from bayesdiv.layout import Layout
+from bayesdiv.nets.resnet import ResNet, Stem, imagenet_stem
+from bayesdiv.paper.item import Tell
+from bayesdiv.paper.regression import hardware
+from bayesdiv.posteriors import MeanField, Point
+from bayesdiv.predictive import Predictive
+from bayesdiv.priors import FanIn, Prior, PriorFor
+
+log = logging.getLogger(__name__)
+
+Schedule = Callable[[float, int], float]
+ROC_POINTS = 200
+_WARM_STEPS = 2  # before a recording: they build the optimizer's state and choose algorithms
+
+
+def cosine(epoch: float, epochs: int) -> float:
+    """Half a cosine from 1 to 0: the factor of the learning rate after so many epochs.
+
+    Examples:
+        >>> cosine(0, 10), cosine(5, 10)
+        (1.0, 0.5)
+    """
+    return 0.5 * (1 + math.cos(math.pi * min(epoch / epochs, 1.0)))
+
+
+def constant(epoch: float, epochs: int) -> float:
+    """The learning rate as it is, the paper's for CIFAR."""
+    return 1.0
+
+
+def stepped(epoch: float, epochs: int) -> float:
+    """A tenth more after epochs 4, 8, 12 and 20, the paper's for histopathology.
+
+    Examples:
+        >>> stepped(3.9, 50), stepped(8, 50)
+        (1.0, 0.01)
+    """
+    return float(f"1e-{sum(epoch >= end for end in (4, 8, 12, 20))}")
+
+
+@dataclass(frozen=True)
+class SameScale:
+    """A prior N(0, scale) that is the same in all layers, as in the paper."""
+
+    scale: float
+
+    def __call__(self, layout: Layout, weights: Tensor) -> Prior:
+        """The prior for weights of this layout."""
+        return Prior(Normal, loc=weights.new_zeros(()), scale=weights.new_tensor(self.scale))
+
+
+def shuffled(count: int, device: torch.device) -> Tensor:
+    """Every epoch in another order."""
+    return torch.randperm(count, device=device)
+
+
+def in_order(count: int, device: torch.device) -> Tensor:
+    """Every epoch in the order of the data, as the authors' program did."""
+    return torch.arange(count, device=device)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What all losses share.
+
+    Args:
+        pixels: side of the images that the network sees.
+        stem: what they go through first.
+        width: channels after the stem; 64 is ResNet-18.
+        batch_size: images a step; those left over at the end of an epoch are left out.
+        epochs: passes over the training images.
+        schedule: of the learning rate.
+        order: of the training images in an epoch.
+        prior: made for the network.
+        test_samples: weight draws for averaged predictions.
+        validation_samples: the same for the validation images while training.
+        averaged_every: after so many epochs, and after the last one.
+        evaluation_size: images at once where nothing is learned.
+    """
+
+    pixels: int = 64
+    stem: Stem = imagenet_stem
+    width: int = 64
+    batch_size: int = 128
+    epochs: int = 15
+    schedule: Schedule = cosine
+    order: Callable[[int, torch.device], Tensor] = shuffled
+    prior: PriorFor = field(default_factory=lambda: FanIn(math.sqrt(2)))
+    test_samples: int = 16
+    validation_samples: int = 4
+    averaged_every: int = 5
+    evaluation_size: int = 2000
+
+    def told(self) -> dict[str, Any]:
+        """As a result file says it: functions and priors by name."""
+        return {each.name: _told(getattr(self, each.name)) for each in fields(self)}
+
+
+def _told(value: object) -> object:
+    """A value of a protocol as JSON can hold it."""
+    if isinstance(value, int | float | str):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        numbers = {n: v for n, v in asdict(value).items() if isinstance(v, int | float)}
+        inside = ", ".join(f"{name}={number:.6g}" for name, number in numbers.items())
+        return f"{type(value).__name__}({inside})"
+    return getattr(value, "__name__", str(value))
+
+
+OURS = Protocol()
+"""Every layer's prior scale suits the layer, so that every loss trains."""
+
+PAPER = Protocol(
+    pixels=224,
+    batch_size=64,
+    epochs=50,
+    schedule=constant,
+    order=in_order,
+    prior=SameScale(0.1),
+)
+"""The authors' program as far as it is consistent: 0.1 is a standard deviation for all losses."""
+
+PAPER_START = math.log1p(math.exp(-10)) / 0.1
+"""Their start, rho = -10, as a fraction of the prior's scale."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one run of a loss chooses.
+
+    Args:
+        contender: a key of `CONTENDERS`.
+        learning_rate: of Adam, to begin with.
+        strength: λ in front of the divergence.
+        alpha: of the divergence; None where it has none.
+        start: posterior scale to begin with, as a fraction of the prior's.
+    """
+
+    contender: str
+    learning_rate: float = 3e-4
+    strength: float = 1.0
+    alpha: float | None = None
+    start: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.contender not in CONTENDERS:
+            known = ", ".join(CONTENDERS)
+            raise ValueError(f"contender must be one of {known}, got {self.contender!r}")
+        if "alpha" in CONTENDERS[self.contender].searches and self.alpha is None:
+            raise ValueError(f"alpha must be given for {self.contender}, got None")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A loss, and what of it a search chooses.
+
+    Args:
+        title: as tables and figures show it.
+        divergence: from alpha to the divergence; alpha is left unread where there is none.
+        searches: what is searched, with the ends of its range; all but alpha on a log scale.
+        first: the setting that a search tries first, found to train in earlier tries.
+        posterior: what is learned of the weights.
+    """
+
+    title: str
+    divergence: Callable[[float], Divergence]
+    searches: dict[str, tuple[float, float]]
+    first: dict[str, float]
+    posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField
+
+
+_RATE = {"learning_rate": (1e-4, 1e-3)}
+_START = _RATE | {"start": (0.02, 0.3)}
+_STRENGTH = _START | {"strength": (0.03, 3.0)}
+_SKEWED = _STRENGTH | {"alpha": (0.05, 0.95)}
+# The reverse KL inside JS-G grows with the squared ratio of the scales: a large share crushes it.
+_LEANING = _STRENGTH | {"alpha": (0.02, 0.5)}
+_FIRST = {"learning_rate": 3e-4, "start": 0.05}
+
+CONTENDERS: dict[str, Contender] = {
+    "kl": Contender("KL", lambda _: KL(), _START, _FIRST | {"start": 0.02}),
+    "lambda_kl": Contender(
+        "λKL", lambda _: KL(), _STRENGTH, _FIRST | {"start": 0.02, "strength": 0.1}
+    ),
+    "js_g": Contender("JS-G", JSG, _LEANING, _FIRST | {"alpha": 0.1, "strength": 0.1}),
+    "js_a": Contender("JS-A", JSA, _SKEWED, _FIRST | {"alpha": 0.5, "start": 0.02}),
+    "deterministic": Contender(
+        "deterministic", lambda _: KL(), _RATE, {"learning_rate": 3e-4, "strength": 0.0}, Point
+    ),
+    "unmodified_js_g": Contender(
+        "unmodified JS-G", UnmodifiedJSG, _LEANING, _FIRST | {"alpha": 0.1, "strength": 0.1}
+    ),
+    "unmodified_js_a": Contender(
+        "unmodified JS-A", UnmodifiedJSA, _SKEWED, _FIRST | {"alpha": 0.5, "start": 0.02}
+    ),
+    "weighted_kl": Contender(
+        "weighted KL", WeightedKL, _LEANING, _FIRST | {"alpha": 0.1, "strength": 0.1}
+    ),
+}
+
+
+def as_stored(kernel: Tensor) -> Tensor:
+    """A convolution's weights in the order of torch: output, input, height, width."""
+    return kernel
+
+
+def converted(kernel: Tensor) -> Tensor:
+    """The same, copied in each step to where channels come last."""
+    return kernel.contiguous(memory_format=torch.channels_last) if kernel.dim() == 4 else kernel
+
+
+def channels_last(kernel: Tensor) -> Tensor:
+    """The flat vector read as if channels came last: no copy, forward or backward."""
+    if kernel.dim() != 4:
+        return kernel
+    outputs, inputs, height, width = kernel.shape
+    return kernel.reshape(outputs, height, width, inputs).permute(0, 3, 1, 2)
+
+
+def eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As it is, an operation at a time."""
+    return function
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """By `torch.compile`: a handful of passes over the weights instead of dozens."""
+    # Every alpha of JS-A is another table; at the default of 8 torch would go back to eager.
+    torch._dynamo.config.recompile_limit = 256
+    return torch.compile(function)
+
+
+class Plain:
+    """Steps one by one."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.step = step
+
+    def __call__(self) -> None:
+        """One step."""
+        self.step()
+
+
+class Recorded:
+    """The first steps as usual, then a CUDA graph of one step, replayed."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.step = step
+        self.done = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """One step."""
+        if self.done < _WARM_STEPS:
+            aside = torch.cuda.Stream()  # as a recording asks of what runs before it
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                self.step()
+            torch.cuda.current_stream().wait_stream(aside)
+            self.done += 1
+            return
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.step()
+        self.graph.replay()
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a machine goes about a run: speed and rounding, nothing else.
+
+    Args:
+        dtype: of images, weights and activations inside the network; loc, rho, loss and divergence
+            are float32 whatever it is.
+        kernels: how the flat weights are read as convolutions: `as_stored`, `converted` or
+            `channels_last`.
+        images: memory format of the images.
+        transform: of the draw of weights together with the divergence: `compiled` or `eager`.
+        stepping: `Recorded` or `Plain`.
+    """
+
+    dtype: torch.dtype = torch.float32
+    kernels: Callable[[Tensor], Tensor] = as_stored
+    images: torch.memory_format = torch.contiguous_format
+    transform: Callable[[Callable[..., Any]], Callable[..., Any]] = eager
+    stepping: Callable[[Callable[[], None]], Callable[[], None]] = Plain
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Execution":
+        """What is fastest on this device."""
+        if device.type != "cuda":
+            return cls()
+        return cls(torch.bfloat16, channels_last, torch.channels_last, compiled, Recorded)
+
+
+# From loc, rho and noise to one draw of the weights and the divergence of them all.
+_Draw = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def penalised_draw(model: Bayesian, divergence: Divergence, execution: Execution) -> _Draw:
+    """One draw of all weights and the divergence, computed together so that they compile as one.
+
+    Where there is no compiler it runs eagerly, and says so.
+    """
+    prior, loc, rho = cast(Normal, model.p()), *_parameters(model)
+    compute = Auto().prepare(divergence, model.q(), prior)
+
+    def draw(
+        loc: Tensor, rho: Tensor, noise: Tensor, prior_loc: Tensor, prior_scale: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        scale = softplus(rho)
+        q = Normal(loc, scale, validate_args=False)
+        p = Normal(prior_loc, prior_scale, validate_args=False)
+        weights = torch.addcmul(loc, scale, noise).to(execution.dtype)
+        return weights, compute(q, p, None).sum()
+
+    made = execution.transform(draw)
+    if made is draw:
+        return draw
+    try:  # with its backward pass, which is compiled too
+        weights, total = made(loc, rho, torch.zeros_like(loc), prior.loc, prior.scale)
+        torch.autograd.grad(weights.float().sum() + total, (loc, rho))
+    except Exception as error:  # of many kinds: no compiler, no Triton, no rule
+        line = " ".join(str(error).split())[:200]
+        log.warning("the divergence runs without a compiler, several times slower: %s", line)
+        return draw
+    return cast(_Draw, made)
+
+
+def _parameters(model: Bayesian) -> tuple[Tensor, Tensor]:
+    posterior = cast(MeanField, model.posterior)
+    return posterior.loc, posterior.rho
+
+
+def seen(x: Tensor, pixels: int, execution: Execution) -> Tensor:
+    """Stored images as the network takes them.
+
+    Pixels from 0 to 255 are complemented, (255 - p)/255, as the paper does for histopathology;
+    floats are those of CIFAR with their noise.
+    """
+    x = x.to(execution.dtype) if x.is_floating_point() else complement(x, execution.dtype)
+    if x.shape[-1] != pixels:
+        x = resized(x, pixels)
+    return x.contiguous(memory_format=execution.images)
+
+
+def outputs(model: Bayesian, weights: Tensor, x: Tensor, execution: Execution) -> Tensor:
+    """Logits in float32 for one draw of the weights."""
+    tensors = model.layout.unflatten(weights)
+    kernels = {name: execution.kernels(tensor) for name, tensor in tensors.items()}
+    found = functional_call(model.module, kernels, (x,), tie_weights=False)
+    return cast(Tensor, found).float()
+
+
+class _Sums(NamedTuple):
+    """Means over the steps of an epoch."""
+
+    nll: float
+    divergence: float
+    accuracy: float
+
+
+class Training:
+    """One network in training: its parameters, its optimizer and what a step reads and writes."""
+
+    def __init__(
+        self, data: Parts, setting: Setting, protocol: Protocol, seed: int, execution: Execution
+    ) -> None:
+        device = data.train.x.device
+        self.data, self.setting, self.protocol, self.execution = data, setting, protocol, execution
+        self.device = device
+        torch.manual_seed(seed)
+        self.model = _network(data, setting, protocol).to(device)
+        rate = torch.tensor(setting.learning_rate, device=device)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=rate, fused=True, capturable=device.type == "cuda"
+        )
+        self.rate = rate
+        self.num_data = len(data.train.y)
+        self.batch_size = min(protocol.batch_size, self.num_data)
+        self.steps = self.num_data // self.batch_size
+        self.order = in_order(self.num_data, device)
+        self.places = torch.arange(self.batch_size, device=device)
+        self.position = torch.zeros((), dtype=torch.long, device=device)
+        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self.learns_scale = isinstance(self.model.posterior, MeanField)
+        contender = CONTENDERS[setting.contender]
+        self.divergence = contender.divergence(setting.alpha or 0.0)
+        if self.learns_scale:
+            self.draw = penalised_draw(self.model, self.divergence, execution)
+
+    def step(self) -> None:
+        """One update; nothing in it waits for the device or depends on the host."""
+        self.optimizer.zero_grad(set_to_none=True)
+        at = self.order[self.position + self.places]
+        x = seen(self.data.train.x[at], self.protocol.pixels, self.execution)
+        y = self.data.train.y[at]
+        weights, divergence = self.drawn()
+        logits = outputs(self.model, weights, x, self.execution)
+        nll = cross_entropy(logits, y)
+        total = nll
+        if self.setting.strength > 0:
+            total = nll + self.setting.strength / self.num_data * divergence
+        total.backward()
+        self.optimizer.step()
+        hits = (logits.detach().argmax(-1) == y).double().mean()
+        self.sums += torch.stack([nll.detach().double(), divergence.detach().double(), hits])
+        self.position += self.batch_size
+
+    def drawn(self) -> tuple[Tensor, Tensor]:
+        """One draw of the weights, and the divergence; a point estimate has neither noise nor D."""
+        if not self.learns_scale:
+            loc = cast(Tensor, self.model.posterior.loc)
+            return loc.to(self.execution.dtype), loc.new_zeros(())
+        loc, rho = _parameters(self.model)
+        prior = cast(Normal, self.model.p())
+        return self.draw(loc, rho, torch.randn_like(loc), prior.loc, prior.scale)
+
+    def epoch(self, number: int, step: Callable[[], None]) -> _Sums:
+        """All steps of an epoch, counted from 0; the host waits at its end."""
+        self.order.copy_(self.protocol.order(self.num_data, self.device))
+        self.position.zero_()
+        self.sums.zero_()
+        for index in range(self.steps):
+            factor = self.protocol.schedule(number + index / self.steps, self.protocol.epochs)
+            self.rate.fill_(self.setting.learning_rate * factor)
+            step()
+        return _Sums(*(self.sums / self.steps).tolist())
+
+    def kept(self) -> list[Tensor]:
+        """A copy of the parameters, on the device."""
+        return [parameter.detach().clone() for parameter in self.model.parameters()]
+
+    def restore(self, kept: Sequence[Tensor]) -> None:
+        """Put kept parameters back."""
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), kept, strict=True):
+                parameter.copy_(value)
+
+
+def _network(data: Parts, setting: Setting, protocol: Protocol) -> Bayesian:
+    classes = int(max(part.y.max() for part in data)) + 1
+    network = ResNet(classes=max(classes, 2), stem=protocol.stem, width=protocol.width).build()
+    contender = CONTENDERS[setting.contender]
+    # A point estimate has no scale that could shrink: its Gaussian is the prior's.
+    start = 1.0 if contender.posterior is Point else setting.start
+    return bayesianize(network, protocol.prior, posterior=contender.posterior, start=start)
+
+
+@torch.no_grad()
+def predicted(training: Training, part: Part, samples: int | None = None) -> Predictive:
+    """Predictions of a part: at the posterior mean, or averaged over draws that are always alike.
+
+    Args:
+        training: the network as it stands.
+        part: images and labels.
+        samples: how many draws; None is the mean.
+    """
+    model, execution, protocol = training.model, training.execution, training.protocol
+    loc = cast(Tensor, model.posterior.loc)
+    count = samples if samples is not None and training.learns_scale else 0
+    scale = softplus(_parameters(model)[1]) if count else loc
+    # Its own generator: neither the noise of training nor its recording is disturbed.
+    generator = torch.Generator(loc.device).manual_seed(0)
+    found = []
+    for _ in range(max(count, 1)):
+        noise = torch.empty_like(loc).normal_(generator=generator) if count else 0.0 * loc
+        weights = torch.addcmul(loc, scale, noise).to(execution.dtype)
+        pieces = (
+            outputs(model, weights, seen(x, protocol.pixels, execution), execution)
+            for x in part.x.split(protocol.evaluation_size)
+        )
+        found.append(torch.cat(list(pieces)))
+    return Predictive(Categorical(logits=torch.stack(found), validate_args=False))  # (S, N, C)
+
+
+def accuracy(predictive: Predictive, y: Tensor) -> float:
+    """Share of labels that have the largest mean probability."""
+    return float((predictive.probabilities.argmax(-1) == y).double().mean())
+
+
+def nll(predictive: Predictive, y: Tensor) -> float:
+    """Mean negative log-likelihood of the mixture of all draws."""
+    return float(metrics.nll(predictive, y))
+
+
+@torch.no_grad()
+def penalty(training: Training) -> float:
+    """The divergence of all weights as they stand; 0 for a point estimate."""
+    if not training.learns_scale:
+        return 0.0
+    model = training.model
+    return float(training.divergence(model.q(), model.p()).double().sum())
+
+
+def scores(predictive: Predictive, y: Tensor, penalised: float) -> dict[str, Any]:
+    """What a table says of predictions; with two classes also who was missed.
+
+    The loss is the paper's, (λ D + Σ nll)/N with N the number of these images.
+
+    Args:
+        predictive: of the images.
+        y: their labels.
+        penalised: λ D.
+    """
+    likelihood = nll(predictive, y)
+    told: dict[str, Any] = {
+        "accuracy": accuracy(predictive, y),
+        "nll": likelihood,
+        "loss": penalised / len(y) + likelihood,
+        "ece": float(metrics.ece(predictive, y)),
+    }
+    if predictive.probabilities.shape[-1] == 2:
+        counts = metrics.confusion(predictive, y)
+        told |= {"confusion": counts.tolist(), "false_negatives": int(counts[1, 0])}
+        if len(y.unique()) == 2:
+            told |= {"auc": float(metrics.auroc(predictive, y)), "roc": _thin(predictive, y)}
+    return told
+
+
+def _thin(predictive: Predictive, y: Tensor) -> dict[str, list[float]]:
+    """A ROC curve of few enough points to be kept."""
+    curve = metrics.roc(predictive, y)
+    last = len(curve.thresholds) - 1
+    count = min(ROC_POINTS, last + 1)
+    at = torch.linspace(0, last, count, dtype=torch.float64).round().long().to(y.device)
+    sides = {
+        name: getattr(curve, name)[at] for name in ("false_positive_rate", "true_positive_rate")
+    }
+    return {name: [round(rate, 5) for rate in side.tolist()] for name, side in sides.items()}
+
+
+def assessed(training: Training, epoch: int) -> dict[str, Any]:
+    """All scores of the network as it stands, at the mean and averaged over draws."""
+    train, validation, test = training.data
+    samples = training.protocol.test_samples
+    divergence = penalty(training)
+    penalised = training.setting.strength * divergence
+    told: dict[str, Any] = {"epoch": epoch, "divergence": divergence}
+    for name, part in (("validation", validation), ("test", test)):
+        told[name] = {
+            "mean": scores(predicted(training, part), part.y, penalised),
+            "averaged": scores(predicted(training, part, samples), part.y, penalised),
+        }
+        if name == "validation":
+            for each in told[name].values():
+                each.pop("roc", None)  # the figure shows the test images
+    fitted = accuracy(predicted(training, train), train.y)
+    return {
+        **told,
+        "train_accuracy": fitted,
+        "gap": fitted - told["validation"]["mean"]["accuracy"],
+    }
+
+
+def run(
+    data: Parts,
+    setting: Setting,
+    protocol: Protocol = OURS,
+    *,
+    seed: int = 0,
+    execution: Execution | None = None,
+    tell: Tell = lambda line: None,
+) -> dict[str, Any]:
+    """Train one network; the result as it is written to disk.
+
+    Args:
+        data: on the device that is to compute: uint8 patches, or floats of CIFAR with noise.
+        setting: of the loss.
+        protocol: what all losses share.
+        seed: of weights, order and noise.
+        execution: how; None is what is fastest on the device.
+        tell: called with a line an epoch.
+    """
+    began = time.perf_counter()
+    device = data.train.x.device
+    execution = Execution.of(device) if execution is None else execution
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+    training = Training(data, setting, protocol, seed, execution)
+    history, best, diverged = _trained(training, tell)
+    at_end = at_best = None
+    if history and diverged is None:
+        at_end = assessed(training, history[-1]["epoch"])
+    if best is not None:
+        number, kept = best
+        training.restore(kept)
+        same = at_end is not None and number == at_end["epoch"]
+        at_best = at_end if same else assessed(training, number)
+    return {
+        "setting": asdict(setting),
+        "protocol": protocol.told(),
+        "seed": seed,
+        "sizes": {name: len(part.y) for name, part in zip(data._fields, data, strict=True)},
+        "weights": training.model.layout.size,
+        "history": history,
+        "diverged": diverged is not None,
+        "diverged_epoch": diverged,
+        "best_epoch": None if best is None else best[0],
+        "at_best": at_best,
+        "at_end": at_end,
+        "seconds_per_epoch": _typical([line["seconds"] for line in history]),
+        "seconds": time.perf_counter() - began,
+        "execution": {
+            each.name: _told(getattr(execution, each.name)) for each in fields(execution)
+        },
+        "hardware": hardware(device),
+        "torch": torch.__version__,
+        "version": bayesdiv.__version__,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+_Best = tuple[int, list[Tensor]]
+
+
+def _trained(
+    training: Training, tell: Tell
+) -> tuple[list[dict[str, Any]], _Best | None, int | None]:
+    """A line an epoch, the best epoch with its parameters, and the epoch that diverged, if any.
+
+    The best epoch is the first of those with the highest validation accuracy at the mean.
+    """
+    # Not kept in `training`, which would then hold itself, and its memory, beyond its use.
+    step = training.execution.stepping(training.step)
+    history: list[dict[str, Any]] = []
+    best, highest = None, -math.inf
+    for number in range(1, training.protocol.epochs + 1):
+        began = time.perf_counter()
+        sums = training.epoch(number - 1, step)
+        seconds = time.perf_counter() - began
+        if not (math.isfinite(sums.nll) and math.isfinite(sums.divergence)):
+            tell(f"diverged in epoch {number}")
+            return history, best, number
+        line = {
+            "epoch": number,
+            "nll": sums.nll,
+            "divergence": sums.divergence,
+            "train_accuracy": sums.accuracy,
+            **_validated(training, number),
+            "seconds": seconds,
+        }
+        history.append(line)
+        if line["validation_accuracy"] > highest:
+            highest, best = line["validation_accuracy"], (number, training.kept())
+        tell(
+            f"epoch {number}: nll {sums.nll:.3f}, training {sums.accuracy:.1%}, validation "
+            f"{line['validation_accuracy']:.1%}, {seconds:.1f} s"
+        )
+    return history, best, None
+
+
+def _validated(training: Training, number: int) -> dict[str, Any]:
+    """Validation accuracy and nll at the mean, and at some epochs averaged over a few draws."""
+    part, protocol = training.data.validation, training.protocol
+    at_mean = predicted(training, part)
+    told: dict[str, Any] = {
+        "validation_accuracy": accuracy(at_mean, part.y),
+        "validation_nll": nll(at_mean, part.y),
+        "validation_accuracy_averaged": None,
+        "validation_nll_averaged": None,
+    }
+    if number % protocol.averaged_every == 0 or number == protocol.epochs:
+        averaged = predicted(training, part, protocol.validation_samples)
+        told["validation_accuracy_averaged"] = accuracy(averaged, part.y)
+        told["validation_nll_averaged"] = nll(averaged, part.y)
+    return told
+
+
+def _typical(seconds: Sequence[float]) -> float | None:
+    """The median without the first epoch, in which kernels are chosen and steps recorded."""
+    later = sorted(seconds[1:] or seconds)
+    return later[len(later) // 2] if later else None

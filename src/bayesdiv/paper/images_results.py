@@ -1,0 +1,652 @@
+"""Plans of the image experiments, where their results lie, and what a search found.
+
+A run has one file, results/images/EXPERIMENT/CONTENDER[-TAG]/foldK[-noiseS].json, written when it
+has finished: a plan that was stopped goes on with the files that are missing.
+"""
+
+import csv
+import io
+import math
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.quasirandom import SobolEngine
+
+from bayesdiv import runs
+from bayesdiv.data import DataError
+from bayesdiv.data.images import FOLDS, Images, Parts
+from bayesdiv.nets.resnet import small_stem
+from bayesdiv.paper.images import (
+    CONTENDERS,
+    OURS,
+    PAPER,
+    PAPER_START,
+    Execution,
+    Protocol,
+    Setting,
+    run,
+    stepped,
+)
+from bayesdiv.paper.item import Effort, Tell
+
+FOLDER = "images"
+BY_PATIENT = "by-patient"
+NOISE = 0.9
+"""The noise level of the paper's curves, at which settings are searched."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which run a result is of.
+
+    Examples:
+        >>> Place("cifar10", "js_a", fold=2, noise=0.9).path(Path("results")).as_posix()
+        'results/images/cifar10/js_a/fold2-noise0.9.json'
+    """
+
+    experiment: str
+    contender: str
+    fold: int
+    noise: float | None = None
+    tag: str = ""
+
+    def path(self, results: Path) -> Path:
+        """The file."""
+        named = f"{self.contender}-{self.tag}" if self.tag else self.contender
+        noise = "" if self.noise is None else f"-noise{self.noise:g}"
+        return results / FOLDER / self.experiment / named / f"fold{self.fold}{noise}.json"
+
+    def __str__(self) -> str:
+        tag = f" ({self.tag})" if self.tag else ""
+        noise = "" if self.noise is None else f", noise {self.noise:g}"
+        return (
+            f"{self.experiment}: {CONTENDERS[self.contender].title}{tag}, fold {self.fold}{noise}"
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: its place, its data and all that it needs besides."""
+
+    place: Place
+    data: str
+    setting: Setting
+    protocol: Protocol
+
+
+# From the folder of results and a contender to its settings, each with a tag for its files.
+Settings = Callable[[Path, str], Mapping[str, Setting]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A list of runs, in the order in which they are worth having.
+
+    Args:
+        experiment: whose results these are.
+        data: a key of `SETS`.
+        contenders: which losses.
+        protocol: what they share.
+        settings: what each of them runs with.
+        folds: which of the five.
+        noises: standard deviations; None where none is added.
+        splits: tags: none for the paper's random split, `BY_PATIENT` for unseen patients.
+        needs: plans that must have been run before.
+    """
+
+    experiment: str
+    data: str
+    contenders: tuple[str, ...]
+    protocol: Protocol
+    settings: Settings
+    folds: tuple[int, ...] = (1,)
+    noises: tuple[float | None, ...] = (None,)
+    splits: tuple[str, ...] = ("",)
+    needs: tuple[str, ...] = ()
+
+    def jobs(self, results: Path) -> list[Job]:
+        """All runs; by noise level first, since a process keeps the images of one."""
+        settings = {name: self.settings(results, name) for name in self.contenders}
+        tags = list(dict.fromkeys(tag for each in settings.values() for tag in each))
+        return [
+            Job(
+                Place(self.experiment, name, fold, noise, "-".join(filter(None, (split, tag)))),
+                self.data,
+                settings[name][tag],
+                self.protocol,
+            )
+            for noise, split, tag, fold, name in product(
+                self.noises, self.splits, tags, self.folds, self.contenders
+            )
+            if tag in settings[name]
+        ]
+
+    def places(self) -> list[Place]:
+        """Where the results of runs with one setting each are to lie."""
+        every = product(self.noises, self.splits, self.folds, self.contenders)
+        return [
+            Place(self.experiment, name, fold, noise, split) for noise, split, fold, name in every
+        ]
+
+
+def candidates(results: Path, contender: str, count: int = 8) -> dict[str, Setting]:
+    """What a search tries: the first setting of the contender, then points spread evenly.
+
+    Every contender gets as many, so that the budgets are equal.
+
+    Examples:
+        >>> list(candidates(Path(), "kl", count=2).values())[0]
+        Setting(contender='kl', learning_rate=0.0003, strength=1.0, alpha=None, start=0.02)
+    """
+    told = CONTENDERS[contender]
+    ranges = list(told.searches.items())
+    if len(ranges) == 1:
+        points = (torch.arange(count - 1).unsqueeze(1).double() + 0.5) / max(count - 1, 1)
+    else:
+        points = SobolEngine(len(ranges), scramble=True, seed=0).draw(count - 1).double()
+    found = {"0": Setting(contender, **told.first)}
+    for index, point in enumerate(points.tolist(), start=1):
+        values = {
+            name: _between(name, *ends, share)
+            for (name, ends), share in zip(ranges, point, strict=True)
+        }
+        fixed = {name: value for name, value in told.first.items() if name not in told.searches}
+        found[str(index)] = Setting(contender, **fixed, **values)
+    return found
+
+
+def _between(name: str, low: float, high: float, share: float) -> float:
+    """A point of a range, rounded to digits that can be read."""
+    if name != "alpha":
+        return float(f"{math.exp(math.log(low) + share * math.log(high / low)):.3g}")
+    return round(low + share * (high - low), 3)
+
+
+def chosen(results: Path, contender: str, experiments: tuple[str, ...]) -> dict[str, Setting]:
+    """The best setting of the first of these searches that has results of the contender."""
+    for experiment in experiments:
+        best = tuned(results, experiment)
+        if contender in best:
+            return {"": best[contender]}
+    raise runs.RunError(
+        f"{results / FOLDER / experiments[0]} must hold a search of {contender}, got none: run the "
+        f"plan {experiments[0]} first"
+    )
+
+
+def published(results: Path, contender: str, name: str, noise: float | None) -> dict[str, Setting]:
+    """The paper's setting of a contender."""
+    for row in published_settings(name):
+        if row.get("noise") == noise:
+            return {"": Setting(contender, start=PAPER_START, **row[contender])}
+    raise ValueError(f"noise must be one of the paper's table, got {noise}")
+
+
+def published_settings(name: str) -> list[dict[str, Any]]:
+    """The rows of a file of settings in this package, such as paper_cifar10."""
+    import yaml  # type: ignore[import-untyped]
+
+    text = resources.files("bayesdiv.paper").joinpath("settings", f"{name}.yaml").read_text()
+    rows: list[dict[str, Any]] = yaml.safe_load(text)
+    return rows
+
+
+THREE = ("kl", "js_g", "js_a")
+TUNED = ("kl", "lambda_kl", "js_g", "js_a", "deterministic")
+ALL = (*TUNED, "unmodified_js_g", "unmodified_js_a")
+_HISTOPATHOLOGY = replace(OURS, epochs=30)
+_CIFAR100 = replace(OURS, pixels=32, stem=small_stem)
+_FOR_CIFAR10 = partial(chosen, experiments=("cifar10-tuning",))
+_FOR_HISTOPATHOLOGY = partial(chosen, experiments=("histopathology-tuning",))
+_FOR_CIFAR100 = partial(chosen, experiments=("cifar100-tuning", "cifar10-tuning"))
+_FOLDS = (1, 2, 3, 4, 5)
+
+PLANS: dict[str, Plan] = {
+    "cifar10-tuning": Plan("cifar10-tuning", "cifar10", TUNED, OURS, candidates, noises=(NOISE,)),
+    "cifar10-folds": Plan(
+        *("cifar10", "cifar10", TUNED, OURS, _FOR_CIFAR10),
+        folds=(1, 2, 3),
+        noises=(NOISE,),
+        needs=("cifar10-tuning",),
+    ),
+    "cifar10-noise": Plan(
+        *("cifar10", "cifar10", (*THREE, "deterministic"), OURS, _FOR_CIFAR10),
+        folds=(1, 2, 3),
+        noises=(NOISE, 0.5, 0.1, 0.7, 0.3),
+        needs=("cifar10-tuning",),
+    ),
+    "cifar10-224": Plan(
+        *("cifar10-224", "cifar10", TUNED, replace(OURS, pixels=224), _FOR_CIFAR10),
+        noises=(NOISE,),
+        needs=("cifar10-tuning",),
+    ),
+    "cifar10-paper": Plan(
+        *("cifar10-paper", "cifar10", THREE, PAPER),
+        partial(published, name="paper_cifar10", noise=NOISE),
+        noises=(NOISE,),
+    ),
+    "histopathology-tuning": Plan(
+        "histopathology-tuning", "histopathology", ALL, _HISTOPATHOLOGY, candidates
+    ),
+    "histopathology-folds": Plan(
+        *("histopathology", "histopathology", ALL, _HISTOPATHOLOGY, _FOR_HISTOPATHOLOGY),
+        folds=_FOLDS,
+        splits=("", BY_PATIENT),
+        needs=("histopathology-tuning",),
+    ),
+    "histopathology-paper": Plan(
+        *("histopathology-paper", "histopathology", THREE, replace(PAPER, schedule=stepped)),
+        partial(published, name="paper_histopathology", noise=None),
+    ),
+    "cifar100-tuning": Plan(
+        *("cifar100-tuning", "cifar100", THREE, _CIFAR100, partial(candidates, count=4)),
+        noises=(0.5,),
+    ),
+    "cifar100": Plan(
+        *("cifar100", "cifar100", THREE, _CIFAR100, _FOR_CIFAR100),
+        noises=(0.5,),
+        needs=("cifar100-tuning",),
+    ),
+    "timing": Plan(
+        *("timing", "histopathology", (*THREE, "deterministic"), replace(OURS, epochs=5)),
+        _FOR_HISTOPATHOLOGY,
+        needs=("histopathology-tuning",),
+    ),
+}
+
+
+def plan(name: str) -> Plan:
+    """A plan by its name."""
+    if name not in PLANS:
+        raise ValueError(f"a plan must be one of {', '.join(PLANS)}, got {name!r}")
+    return PLANS[name]
+
+
+def toy(whole: Plan) -> Plan:
+    """The same on handwritten digits with a tiny network: shows that the code runs, in seconds."""
+    protocol = replace(
+        whole.protocol, pixels=8, stem=small_stem, width=4, batch_size=64, epochs=6, test_samples=4
+    )
+    searches = whole.experiment.endswith("-tuning")
+    return replace(
+        whole,
+        data="rare_digit" if whole.data == "histopathology" else "digits",
+        protocol=protocol,
+        settings=_toy_candidates if searches else whole.settings,
+        folds=whole.folds[:2],
+        noises=whole.noises[:2],
+        splits=whole.splits[:1],
+    )
+
+
+def _toy_candidates(results: Path, contender: str) -> dict[str, Setting]:
+    """Two, ten times as fast: so few images make few steps."""
+    tried = candidates(results, contender, count=2)
+    return {
+        tag: replace(setting, learning_rate=float(f"{10 * setting.learning_rate:.3g}"))
+        for tag, setting in tried.items()
+    }
+
+
+def is_toy(results: Path) -> bool:
+    """Whether the results are of a toy size; a folder holds one kind only."""
+    first = next((results / FOLDER).glob("*/*/*.json"), None)
+    return first is not None and runs.read_json(first)["data"] in TOYS
+
+
+def _check_kind(whole: Plan, results: Path) -> None:
+    there = next((results / FOLDER).glob("*/*/*.json"), None)
+    if there is not None and is_toy(results) != (whole.data in TOYS):
+        raise runs.RunError(
+            f"{results} must hold either toy or full results, got {there}: give another folder"
+        )
+
+
+def missing(jobs: Sequence[Job], results: Path) -> list[Job]:
+    """The runs that have no result yet."""
+    return [job for job in jobs if not job.place.path(results).exists()]
+
+
+def absent(places: Sequence[Place], results: Path) -> list[str]:
+    """The results that are not there, in words."""
+    return [str(place) for place in places if not place.path(results).exists()]
+
+
+def found(places: Sequence[Place], results: Path) -> dict[Place, dict[str, Any]]:
+    """Those results that are there."""
+    paths = {place: place.path(results) for place in places}
+    return {place: runs.read_json(path) for place, path in paths.items() if path.exists()}
+
+
+def folds(
+    results: Path, experiment: str, contender: str, noise: float | None = None, tag: str = ""
+) -> list[dict[str, Any]]:
+    """The results of a contender in the order of the folds, without those that never trained."""
+    places = [Place(experiment, contender, fold, noise, tag) for fold in range(1, FOLDS + 1)]
+    return [told for told in found(places, results).values() if told["at_best"] is not None]
+
+
+class Difference(NamedTuple):
+    """How far one contender is above another, as a mean over the folds that both have.
+
+    Args:
+        mean: of the differences.
+        error: standard error of the mean; for a single fold that of a share of the test images.
+        folds: how many.
+    """
+
+    mean: float
+    error: float
+    folds: int
+
+    @property
+    def ahead(self) -> bool:
+        """Above by more than a standard error."""
+        return self.mean > self.error
+
+
+def difference(
+    ones: Sequence[Mapping[str, Any]],
+    others: Sequence[Mapping[str, Any]],
+    measure: Callable[[Mapping[str, Any]], float],
+) -> Difference | None:
+    """Fold by fold, `measure` of the first less that of the second; None without a common fold."""
+    known = {told["fold"]: told for told in others}
+    pairs = [(told, known[told["fold"]]) for told in ones if told["fold"] in known]
+    if not pairs:
+        return None
+    each = [measure(one) - measure(other) for one, other in pairs]
+    if len(each) > 1:
+        error = statistics.stdev(each) / math.sqrt(len(each))
+    else:
+        share = min(max(measure(pairs[0][0]), 0.0), 1.0)
+        error = math.sqrt(share * (1 - share) / pairs[0][0]["sizes"]["test"])
+    # Rounded, so that a difference of exactly one error is not ahead by the last digit.
+    return Difference(round(statistics.mean(each), 9), round(error, 9), len(each))
+
+
+def accuracy_on_test(told: Mapping[str, Any]) -> float:
+    """At the posterior mean of the best epoch, as in the paper."""
+    return float(told["at_best"]["test"]["mean"]["accuracy"])
+
+
+def searched(results: Path, experiment: str) -> dict[str, list[dict[str, Any]]]:
+    """All results of a search, by contender."""
+    tried: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((results / FOLDER / experiment).glob("*/*.json")):
+        told = runs.read_json(path)
+        tried.setdefault(told["setting"]["contender"], []).append(told)
+    return tried
+
+
+def tuned(results: Path, experiment: str) -> dict[str, Setting]:
+    """Each contender's setting with the best validation accuracy; a run that diverged has none."""
+    best = {}
+    for contender, tried in searched(results, experiment).items():
+        ended = [told for told in tried if not told["diverged"]]
+        if ended:
+            best[contender] = Setting(**max(ended, key=validation_accuracy)["setting"])
+    return best
+
+
+def validation_accuracy(told: Mapping[str, Any]) -> float:
+    """The highest of a run, at the posterior mean."""
+    return max((line["validation_accuracy"] for line in told["history"]), default=-math.inf)
+
+
+def _cifar10(folder: Path | None) -> Images:
+    from bayesdiv.data import cifar
+
+    return cifar.cifar10(folder)
+
+
+def _cifar100(folder: Path | None) -> Images:
+    from bayesdiv.data import cifar
+
+    return cifar.cifar100(folder)
+
+
+def _digits(folder: Path | None, rare: int | None = None) -> Images:
+    """Handwritten digits of scikit-learn as colour images; `rare` makes one of them a class."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = torch.from_numpy(pixels * 15).to(torch.uint8).reshape(-1, 1, 8, 8)
+    y = torch.from_numpy(labels).long()
+    classes: tuple[str, ...] = tuple(map(str, range(10)))
+    if rare is not None:
+        y, classes = (y == rare).long(), ("another", str(rare))
+    return Images(images.expand(-1, 3, 8, 8), y, classes, torch.arange(len(y)) % 6, "digits")
+
+
+_IMAGES: dict[str, Callable[[Path | None], Images]] = {
+    "cifar10": _cifar10,
+    "cifar100": _cifar100,
+    "digits": _digits,
+    "rare_digit": partial(_digits, rare=8),
+}
+SETS = (*_IMAGES, "histopathology")
+TOYS = ("digits", "rare_digit")
+
+
+@lru_cache(maxsize=1)
+def _read(data: str, folder: Path | None) -> Images:
+    return _IMAGES[data](folder)
+
+
+@lru_cache(maxsize=1)
+def _images(data: str, noise: float | None, folder: Path | None, device: torch.device) -> Images:
+    """Images on the device; with noise as floats, half as long on a GPU."""
+    read = _read(data, folder)
+    dtype = Execution.of(device).dtype
+    if noise is not None:
+        return read.noisy(noise, dtype=dtype, device=device)
+    return replace(read, images=read.images.to(device), labels=read.labels.to(device))
+
+
+@lru_cache(maxsize=1)
+def _patches(folder: Path | None, device: torch.device) -> Any:
+    from bayesdiv.data import histopathology
+    from bayesdiv.data.downloads import data_folder
+
+    around = folder or data_folder()
+    packed = None if around is None else around / histopathology.CACHE
+    if packed is not None and packed.is_file():
+        read = histopathology.load_patches(packed)
+    else:
+        read = histopathology.read_patches(folder)
+    return replace(read, images=read.images.to(device), labels=read.labels.to(device))
+
+
+def parts(job: Job, folder: Path | None, device: torch.device) -> Parts:
+    """The data of a run, on the device."""
+    if job.data not in SETS:
+        raise DataError(f"data must be one of {', '.join(SETS)}, got {job.data!r}")
+    if job.data != "histopathology":
+        return _images(job.data, job.place.noise, folder, device).fold(job.place.fold)
+    from bayesdiv.data import histopathology
+
+    patients = BY_PATIENT in job.place.tag
+    split = histopathology.by_patient if patients else histopathology.at_random
+    whole: Parts = _patches(folder, device).fold(job.place.fold, by=split)
+    return whole
+
+
+def compute_job(
+    job: Job, folder: Path | None, device: torch.device, tell: Tell = lambda line: None
+) -> dict[str, Any]:
+    """The result of one run."""
+    place = job.place
+    told = run(parts(job, folder, device), job.setting, job.protocol, seed=place.fold, tell=tell)
+    where = {"experiment": place.experiment, "contender": place.contender, "tag": place.tag}
+    return {**where, "data": job.data, "fold": place.fold, "noise": place.noise, **told}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What computes.
+
+    Args:
+        device: the GPU or the CPU.
+        processes: runs at a time; several fill a GPU better than one.
+        folder: of the data; None is BAYESDIV_DATA.
+        limit: seconds after which no further run is begun.
+    """
+
+    device: torch.device
+    processes: int = 1
+    folder: Path | None = None
+    limit: float = math.inf
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """This one, with its GPU if it has one."""
+        return cls(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def computed(
+    jobs: Sequence[Job], machine: Machine, tell: Tell = lambda line: None
+) -> Iterator[tuple[Job, dict[str, Any]]]:
+    """Each run with its result, as they finish.
+
+    A run that fails is told and does not stop the others; their names are raised at the end.
+    """
+    began, failed = time.monotonic(), []
+    for job, result in _finished(jobs, machine, began, tell):
+        if isinstance(result, Exception):
+            failed.append(job)
+            tell(f"{job.place} failed: {type(result).__name__}: {result}")
+        else:
+            yield job, {**result, "processes": machine.processes}
+    if failed:
+        raise RuntimeError(
+            f"{len(failed)} of {len(jobs)} runs failed, the first: {failed[0].place}"
+        )
+
+
+def _finished(
+    jobs: Sequence[Job], machine: Machine, began: float, tell: Tell
+) -> Iterator[tuple[Job, dict[str, Any] | Exception]]:
+    waiting = iter(jobs)
+    if machine.processes == 1:
+        for job in waiting:
+            if time.monotonic() - began >= machine.limit:
+                return
+            yield job, _attempt(job, machine, tell)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or 1) // machine.processes)
+    pool = ProcessPoolExecutor(machine.processes, spawn, torch.set_num_threads, (threads,))
+    running: dict[Future[dict[str, Any] | Exception], Job] = {}
+    with pool:
+        while True:
+            # Handed over one by one, so that none begins after the limit.
+            while len(running) < machine.processes and time.monotonic() - began < machine.limit:
+                following = next(waiting, None)
+                if following is None:
+                    break
+                running[pool.submit(_attempt, following, machine)] = following
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+
+
+def _attempt(job: Job, machine: Machine, tell: Tell | None = None) -> dict[str, Any] | Exception:
+    try:
+        return compute_job(job, machine.folder, machine.device, tell or _silent)
+    except Exception as error:  # told by `computed`; the other runs go on
+        return error
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def execute(
+    name: str,
+    results: Path,
+    machine: Machine,
+    tell: Tell,
+    *,
+    changed: Callable[[Plan], Plan] = lambda whole: whole,
+) -> None:
+    """Compute what a plan has no files of; each result is written as soon as it is there.
+
+    Args:
+        name: of the plan.
+        results: the folder of all results.
+        machine: what computes.
+        tell: called with a line a run.
+        changed: what to make of the plan, such as `toy`.
+    """
+    whole = changed(plan(name))
+    _check_kind(whole, results)
+    jobs = missing(whole.jobs(results), results)
+    tell(f"{name}: {len(jobs)} runs to do")
+    began = time.monotonic()
+    for job, told in computed(jobs, machine, tell):
+        runs.write_json(job.place.path(results), told)
+        after = f"after {time.monotonic() - began:.0f} s"
+        if told["diverged"]:
+            tell(f"{job.place} diverged in epoch {told['diverged_epoch']}, {after}")
+            continue
+        best = told["at_best"]
+        tell(
+            f"{job.place}: validation {best['validation']['mean']['accuracy']:.1%}, test "
+            f"{best['test']['mean']['accuracy']:.1%} at epoch {told['best_epoch']}, "
+            f"{told['seconds']:.0f} s, {after}"
+        )
+
+
+def compute(results: Path, names: Sequence[str], effort: Effort, tell: Tell) -> None:
+    """Run these plans, and before them those that they need, on this machine."""
+    quick = effort is Effort.QUICK
+    ordered = dict.fromkeys(need for name in names for need in (*plan(name).needs, name))
+    for name in ordered:
+        execute(name, results, Machine.here(), tell, changed=toy if quick else lambda whole: whole)
+
+
+def write_table(
+    out: Path, name: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str
+) -> list[Path]:
+    """A table as CSV, Markdown and LaTeX, with a sentence on what it shows."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
+    latex = [
+        f"% {note}",
+        "% Needs the package booktabs.",
+        rf"\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}",
+        rf"\toprule {' & '.join(map(_tex, head))} \\ \midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    written = {
+        ".csv": text.getvalue(),
+        ".md": "\n".join([note, "", *lines, ""]),
+        ".tex": "\n".join([*latex, ""]),
+    }
+    for ending, content in written.items():
+        runs.write(out / f"{name}{ending}", content.encode())
+    return [out / f"{name}{ending}" for ending in written]
+
+
+def _tex(text: str) -> str:
+    signs = {"%": r"\%", "_": r"\_", "±": r"$\pm$", "λ": r"$\lambda$", "α": r"$\alpha$"}
+    for sign, command in {**signs, "×": r"$\times$", "–": "--"}.items():
+        text = text.replace(sign, command)
+    return text

@@ -1,0 +1,63 @@
+"""Figure train_unmod: the JS divergences before the paper's modification, on histopathology."""
+
+from pathlib import Path
+
+from bayesdiv.paper import images_results
+from bayesdiv.paper.deterministic_baseline import magnify
+from bayesdiv.paper.images import CONTENDERS
+from bayesdiv.paper.images_results import difference, validation_accuracy
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.training_curves import Curves, demand, finished, panel, panels
+
+PLAN = "histopathology-folds"
+PAIRS = {"js_a": "unmodified_js_a", "js_g": "unmodified_js_g"}
+SHOWN = tuple(name for pair in PAIRS.items() for name in pair)
+CURVES = Curves("Histopathology", "histopathology", SHOWN)
+PUBLISHED = {"js_a": 0.03, "js_g": 0.02}
+"""By how much the unmodified ones validate worse."""
+
+
+def missing(results: Path) -> list[str]:
+    """Which runs have no file yet."""
+    places = images_results.plan(PLAN).places()
+    wanted = [place for place in places if place.contender in SHOWN and not place.tag]
+    return images_results.absent(wanted, results)
+
+
+def compute(results: Path, effort: Effort, tell: Tell) -> None:
+    """Train what is missing: minutes on a GPU, hours on a CPU."""
+    images_results.compute(results, [PLAN], effort, tell)
+
+
+def draw(results: Path, out: Path) -> list[Path]:
+    """Accuracy over epochs, and the validation part magnified."""
+    figure, (left, right) = panels(2, (12, 5.2))
+    demand(panel(left, CURVES, results) and panel(right, CURVES, results), results)
+    magnify(right, results, CURVES)
+    title = "Unmodified JS divergences: training (thin) and validation (bold) accuracy"
+    return finished(figure, title, results, out / "unmodified_js.png")
+
+
+def verdict(results: Path) -> Verdict:
+    """Whether each modified divergence validates better than its unmodified one.
+
+    Reproduced if both do by more than a standard error of the paired difference over folds, partly
+    if one does. Every one of the four has its own search of the same size.
+    """
+    told = CURVES.found(results)
+    gains = {
+        name: difference(told.get(name, []), told.get(other, []), validation_accuracy)
+        for name, other in PAIRS.items()
+    }
+    known = {name: gain for name, gain in gains.items() if gain is not None}
+    if len(known) < len(PAIRS):
+        return Verdict(Outcome.OPEN, "there are no runs of all four divergences yet")
+    outcome = (Outcome.NOT, Outcome.PARTLY, Outcome.REPRODUCED)[
+        sum(gain.ahead for gain in known.values())
+    ]
+    said = "; ".join(
+        f"{CONTENDERS[name].title} {100 * gain.mean:+.2f} ± {100 * gain.error:.2f} points over the "
+        f"unmodified one (published about +{100 * PUBLISHED[name]:.0f})"
+        for name, gain in known.items()
+    )
+    return Verdict(outcome, said)
