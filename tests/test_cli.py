@@ -1,5 +1,7 @@
 """The command line as a user meets it: what it prints, what it writes, what it refuses."""
 
+import importlib
+import io
 import json
 import os
 import signal
@@ -12,8 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 
-from bayesdiv import cli, runs
+from bayesdiv import cli, experiments, runs, tuning
+from bayesdiv.cli import console
+from bayesdiv.training import Diverged
 
 QUICK = ["--epochs", "3", "--test_samples", "5"]
 
@@ -31,8 +36,8 @@ def call(*arguments: object) -> int:
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(cli.console, "width", 200)
-    monkeypatch.setattr(cli.errors, "width", 200)
+    monkeypatch.setattr(console.output, "width", 200)
+    monkeypatch.setattr(console.errors, "width", 200)
 
 
 def table(rows: int = 60, **extra: object) -> pd.DataFrame:
@@ -170,14 +175,14 @@ def test_a_loss_that_diverges_does_not_stop_the_others(numbers, capsys):
 
 
 def test_a_seed_that_diverges_is_shown_and_earns_no_star(numbers, capsys, monkeypatch):
-    whole = cli.experiments.train
+    whole = experiments.train
 
     def train(splits, divergence, training, **rest):
         if divergence is not None and training.seed == 1:
-            raise cli.Diverged("the nll of batch 1 of epoch 1 is inf: lower the learning rate")
+            raise Diverged("the nll of batch 1 of epoch 1 is inf: lower the learning rate")
         return whole(splits, divergence, training, **rest)
 
-    monkeypatch.setattr(cli.experiments, "train", train)
+    monkeypatch.setattr(experiments, "train", train)
     arguments = ["--divergences", "KL", "deterministic", "--seeds", "2", *QUICK]
     assert call("compare", numbers, "--target", "y", *arguments) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "KL" in line]
@@ -239,6 +244,121 @@ def wait_for(condition, child) -> None:
         assert child.poll() is None, child.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+# tune ----------------------------------------------------------------------------------------
+
+FEW = ["--trials", "4", "--folds", "2", *QUICK]
+
+
+def test_tune_shows_its_trials_and_what_the_best_is_worth_on_test_data(numbers, capsys):
+    assert call("tune", numbers, "--target", "y", *FEW) == 0
+    out = capsys.readouterr().out
+    for words in ("4 of 4 trials", "learning rate", "validation NLL", "test data, trained afresh"):
+        assert words in out
+    found = pd.read_csv("tunings/numbers-JSA/trials.csv")
+    assert found["trial"].tolist() == [0, 1, 2, 3]
+    best = found["value"][found["state"] == "complete"].idxmin()
+    (marked,) = [line for line in out.splitlines() if "* " in line and "trials" not in line]
+    assert marked.split()[0] == str(best)
+    assert marked.split()[1] == f"{found['alpha'][best]:.3g}"
+    for name in ("contour.png", "history.png"):
+        assert Path("tunings/numbers-JSA", name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_terminal_shows_the_trials_while_they_run(numbers, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100, height=11)
+    monkeypatch.setattr(importlib.import_module("bayesdiv.cli.tune"), "errors", screen)
+    assert call("tune", numbers, "--target", "y", *FEW, "--trials", "6") == 0
+    shown = screen.file.getvalue()
+    assert "0 of 6 trials" in shown
+    assert "running" in shown
+    last = shown[shown.index("6 of 6 trials") - 1500 :]
+    assert last.count("complete") + last.count("pruned") >= 3
+
+
+@pytest.mark.parametrize("divergence", ["JSG", "KL"])
+def test_train_takes_the_best_settings_and_comes_to_the_same_test_metrics(
+    numbers, divergence, capsys
+):
+    options = ["--target", "y", "--noise", "0.1", "--seed", "3", "--hidden", "[7]"]
+    assert call("tune", numbers, "--divergence", divergence, "--out", "t", *options, *FEW) == 0
+    assert call("train", numbers, "--config", "t/best.yaml", "--out", "run") == 0
+    told = json.loads(Path("t/result.json").read_text())
+    settings = json.loads(Path("run/settings.json").read_text())
+    for name, value in told["best"]["settings"].items():
+        place = settings["divergence"] if name == "alpha" else settings["training"]
+        assert place[name] == value
+    assert settings["divergence"]["kind"] == divergence
+    assert settings["training"]["hidden"] == [7]
+    assert settings["data"]["noise"] == 0.1
+    assert json.loads(Path("run/metrics.json").read_text())["test"] == told["test"]["best"]
+
+
+def test_a_search_of_one_trial_has_the_settings_given_for_its_best(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
+    assert "No trial was better than the settings given" in capsys.readouterr().out
+    told = json.loads(Path("t/result.json").read_text())
+    assert told["best"]["settings"] == {"alpha": 0.5, "strength": 1.0, "learning_rate": 0.003}
+    assert told["test"]["best"] == told["test"]["given"]
+
+
+def test_tune_of_classes_is_after_accuracy_if_asked(classes, capsys):
+    assert call("tune", classes, "--aim", "accuracy", *FEW) == 0
+    assert "validation accuracy" in capsys.readouterr().out
+    found = pd.read_csv("tunings/classes-JSA/trials.csv")
+    told = json.loads(Path("tunings/classes-JSA/result.json").read_text())
+    assert told["best"]["value"] == found["value"][found["state"] == "complete"].max()
+
+
+def test_tune_keeps_to_its_ranges_and_goes_on_to_more_trials(numbers):
+    ranges = ["--alpha_range", "0.2", "0.3", "--strength_range", "5", "6"]
+    assert call("tune", numbers, "--out", "t", *ranges, *FEW) == 0
+    first = pd.read_csv("t/trials.csv")
+    assert first["alpha"].between(0.2, 0.3).all()
+    assert first["strength"].between(5, 6).all()
+    assert call("tune", numbers, "--out", "t", *ranges, *FEW, "--trials", "6") == 0
+    both = pd.read_csv("t/trials.csv")
+    assert len(both) == 6
+    pd.testing.assert_frame_equal(both[:4].dropna(axis=1), first.dropna(axis=1))
+
+
+def test_a_divergence_of_ones_own_is_searched_and_its_settings_are_trained(numbers, monkeypatch):
+    Path("own.py").write_text(
+        "from dataclasses import dataclass\nimport bayesdiv as bd\n\n\n"
+        "@dataclass(frozen=True)\nclass Twice(bd.Divergence):\n"
+        "    def estimate(self, at_q, at_p):\n        return 2 * bd.KL().estimate(at_q, at_p)\n"
+    )
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert call("tune", numbers, "--divergence", "own.Twice", "--out", "t", *FEW) == 0
+    assert call("train", numbers, "--config", "t/best.yaml", "--out", "run") == 0
+    assert json.loads(Path("run/settings.json").read_text())["divergence"]["kind"] == "own.Twice"
+
+
+def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
+    options = ["--target", "y", "--folds", "1", "--out", "t", *QUICK]
+    command = [sys.executable, "-m", "bayesdiv", "tune", str(numbers), *options, "--trials", "90"]
+    child = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True
+    )
+    search = tuning.Search(Path("t/search.db"), name="numbers-JSA")
+
+    def finished() -> int:
+        if not Path("t/search.db").exists():
+            return 0
+        return sum(tried.state in ("complete", "pruned") for tried in tuning.trials(search))
+
+    wait_for(finished, child)
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "the same command goes on from here" in told
+    assert "Traceback" not in told
+    done = finished()
+    assert 0 < done < 90
+    assert call("tune", numbers, *options, "--trials", done + 2) == 0
+    assert finished() == done + 2
+    assert len(pd.read_csv("t/trials.csv").query("state in ('complete', 'pruned')")) == done + 2
 
 
 # Bad input -----------------------------------------------------------------------------------
@@ -314,6 +434,21 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
         (["compare", "digits", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["compare", "digit"], "digits"),
         (["compare", "digits", "--bias", "11:0.5"], "11"),
+        (["tune", "diabetes", "--trials", "0"], "trials must be at least 1, got 0"),
+        (["tune", "diabetes", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["tune", "diabetes", "--folds", "999"], "folds must lie between 1 and half"),
+        (["tune", "diabetes", "--aim", "accuracy"], "rmse, nll, coverage, got accuracy"),
+        (
+            ["tune", "diabetes", "--aim", "beauty"],
+            "aim must be one of 'nll', 'accuracy', got beauty",
+        ),
+        (["tune", "diabetes", "--alpha_range", "0", "2"], "alpha must lie in [0, 1], got 2"),
+        (["tune", "diabetes", "--strength_range", "3", "1"], "low below high, got 3.0 and 1.0"),
+        (["tune", "diabetes", "--strength_range", "0", "1"], "low must be positive"),
+        (["tune", "diabetes", "--divergence", "JSX"], "JSX is no divergence"),
+        (["tune", "diabetes", "--divergence", "null"], "None is no divergence"),
+        (["tune", "diabetes", "--storage", "what://x"], "storage must be a database that opens"),
+        (["tune", "nowhere.csv"], "nowhere.csv"),
     ],
 )
 def test_bad_arguments_get_one_sentence_and_exit_code_2(arguments, words, capsys):

@@ -1,0 +1,172 @@
+"""`bayesdiv compare`: several losses on the same splits, one table."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from bayesdiv import experiments, runs
+from bayesdiv.cli.console import (
+    NAMES,
+    errors,
+    output,
+    print_notes,
+    progress_bar,
+    say,
+    spread,
+    teller,
+    warn_if_late,
+)
+from bayesdiv.cli.options import add_data, command_parser, load_data, named, training_of
+from bayesdiv.data import Classification, Splits
+from bayesdiv.experiments import Training
+from bayesdiv.training import Diverged
+
+HIGHER_IS_BETTER = {"accuracy"}
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser(
+        "Train several losses on the same splits and print one table, over several seeds.",
+        "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
+    )
+    add_data(command)
+    command.add_argument(
+        "--divergences",
+        type=str,
+        nargs="+",
+        default=["KL", "JSG:0.1", "JSA:0.5", "deterministic"],
+        help="names, with alpha after a colon; deterministic is the plain network",
+    )
+    command.add_argument(
+        "--seeds", type=int, default=3, help="how many repetitions with other splits and weights"
+    )
+    command.add_argument(
+        "--out",
+        type=str | None,
+        default=None,
+        help="folder for the figure and its numbers; comparisons/NAME if not given",
+    )
+    command.add_class_arguments(Training, skip={"seed"})
+    return command
+
+
+def compare(settings: Namespace) -> None:
+    """Train several losses on the same splits and print one table."""
+    if settings.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {settings.seeds}")
+    losses = {name: named(name) for name in dict.fromkeys(settings.divergences)}
+    training = training_of(settings)
+    folder = Path(settings.out or f"comparisons/{Path(settings.data).stem}")
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
+    histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
+    diverged: dict[str, list[str]] = {}
+    predictions = {}
+    splits = load_data(settings, seed=0)
+    print_notes(splits)
+    plain = {key: value for key, value in settings.as_dict().items() if value is not None}
+    runs.write_json(folder / "comparison.json", {"settings": plain})  # a full disk is told now
+    with progress_bar() as progress:
+        for seed in range(settings.seeds):
+            splits = load_data(settings, seed=seed)
+            for name, divergence in losses.items():
+                own = replace(training, seed=seed)
+                title = f"{name}, seed {seed + 1} of {settings.seeds}"
+                tell = teller(progress, title, own.epochs)
+                try:
+                    experiment, result = experiments.train(splits, divergence, own, tell=tell)
+                except Diverged as error:
+                    errors.print(f"[bold red]{escape(title)}:[/] {escape(str(error))}")
+                    diverged.setdefault(name, []).append(f"seed {seed}: {error}")
+                    continue
+                results[name].append(result)
+                histories[name].append(experiment.history)
+                predictions[name] = experiment.predict(splits.test.x), splits.test.y
+    if not predictions:
+        raise Diverged("no loss came to its end: lower the learning rate or the strength")
+    told = {"settings": plain, "results": results, "diverged": diverged}
+    runs.write_json(folder / "comparison.json", told)
+    output.print(_comparison_table(results, settings, splits))
+    warn_if_late([run for found in results.values() for run in found], training.epochs)
+    kept = {name: found for name, found in histories.items() if found}
+    _save_figure(folder, kept, predictions, settings, splits)
+
+
+def _comparison_table(
+    results: Mapping[str, list[dict[str, Any]]], settings: Namespace, splits: Splits
+) -> Table:
+    ended = [run["test"] for found in results.values() for run in found]
+    keys = [key for key in ended[0] if all(key in run for run in ended)]
+    how = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
+    table = Table(
+        title=f"{escape(splits.name)}: test data{how}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("loss", no_wrap=True)
+    for key in keys:
+        table.add_column(NAMES[key], justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right")
+    means = {
+        name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
+        for name, found in results.items()
+        if len(found) == settings.seeds  # a mean over the seeds that went well is no best
+    }
+    best = {
+        key: _best(key, {name: value[key] for name, value in means.items()})
+        for key in keys
+        if means
+    }
+    for name, found in results.items():
+        if not found:
+            table.add_row(escape(name), *("diverged" for _ in keys), "")
+            continue
+        cells = []
+        for key in keys:
+            text = spread([run["test"][key] for run in found])
+            cells.append(f"[bold green]{text}*[/]" if name == best.get(key) else f"{text} ")
+        seconds = statistics.mean(run["seconds"] for run in found)
+        lost = settings.seeds - len(found)
+        label = f"{name} ({lost} of {settings.seeds} diverged)" if lost else name
+        table.add_row(escape(label), *cells, f"{seconds:.1f}")
+    table.caption = escape(_caption(keys, splits))
+    return table
+
+
+def _caption(keys: Sequence[str], splits: Splits) -> str:
+    parts = ["* best"]
+    if "coverage" in keys:
+        parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
+    if "false_negative_rate" in keys and isinstance(splits.task, Classification):
+        parts.append(f"missed: share of class {splits.task.classes[1]} that was not found")
+    return "; ".join(parts)
+
+
+def _best(key: str, values: Mapping[str, float]) -> str:
+    if key == "coverage":
+        return min(values, key=lambda name: abs(values[name] - 0.9))
+    if key in HIGHER_IS_BETTER:
+        return max(values, key=lambda name: values[name])
+    return min(values, key=lambda name: values[name])
+
+
+def _save_figure(
+    folder: Path,
+    histories: Mapping[str, Any],
+    predictions: Mapping[str, Any],
+    settings: Namespace,
+    splits: Splits,
+) -> None:
+    from bayesdiv import plots
+
+    measure = "accuracy" if isinstance(splits.task, Classification) else "rmse"
+    noise = f", noise {settings.noise}" if settings.noise else ""
+    title = f"{splits.name}{noise}: {splits.num_data} training examples"
+    figure = plots.comparison(histories, predictions, measure, title)
+    plots.save(figure, folder / "comparison.png")
+    say(f"Figure: {folder / 'comparison.png'}")
