@@ -365,3 +365,16 @@ def test_joint_js_a_saturates():
         q = Normal(torch.full((count,), 0.5), 1.0)
         joint = bd.joint_jsa(0.5, q, P, samples=50_000)
         assert joint.item() / math.log(2) == pytest.approx(share, abs=6e-3)
+
+
+def test_a_finite_integral_over_heavy_tails_is_not_taken_for_infinite():
+    """Cuts where nothing crosses once made a panel without width beside the last one."""
+    q, p = StudentT(5.0, -1.0, math.exp(-0.75)), Laplace(2.0, 1.0)
+    theirs, ours = stats.t(5, -1, math.exp(-0.75)), stats.laplace(2, 1)
+    wanted, _ = integrate.quad(
+        lambda x: theirs.pdf(x) * (theirs.logpdf(x) - ours.logpdf(x)), -400, 400, points=[-1, 2]
+    )
+    assert bd.KL()(q, p, bd.Quadrature()).item() == pytest.approx(wanted, rel=1e-4)
+    assert math.isfinite(bd.JSA(0.3)(q, p, bd.Quadrature()).item())
+    far = bd.JSG(0.5)(Normal(20.0, 7.0), StudentT(30.0, -10.0, 1.0))
+    assert far.item() == pytest.approx(10.0547, abs=1e-3)

@@ -309,14 +309,16 @@ def _crossings(q: Distribution, p: Distribution, ends: Tensor) -> Tensor:
         return log_density(q, x) > log_density(p, x)
 
     above = q_is_above(ends)
-    changes = (above[1:] != above[:-1]).int().topk(_CROSSINGS, dim=0).indices
+    found, changes = (above[1:] != above[:-1]).int().topk(_CROSSINGS, dim=0)
     low, high = ends[:-1].gather(0, changes), ends[1:].gather(0, changes)
     at_low = above[:-1].gather(0, changes)
     for _ in range(60):
         middle = (low + high) / 2
         same = q_is_above(middle) == at_low
         low, high = torch.where(same, middle, low), torch.where(same, high, middle)
-    return low
+    # Where nothing crosses the cut goes to the middle: next to an outermost panel, whose size tells
+    # whether the integral converges, a panel without width would pass for one that does not shrink.
+    return torch.where(found == 1, low, ends[len(ends) // 2])
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ COMMANDS = {
     "evaluate": "test a run",
     "predict": "predict the rows of a file",
     "show": "describe a run",
-    "reproduce": "make the paper's tables and figures",
     "tune": "search alpha, strength and learning rate",
+    "explore": "see the divergences move, in a page for the browser",
+    "reproduce": "make the paper's tables and figures",
 }
 GOES_ON = {"train", "tune", "reproduce"}  # commands that go on from where they were stopped
 

@@ -3,6 +3,13 @@
 from bayesdiv.paper.item import Entry
 
 CATALOGUE: tuple[Entry, ...] = (
+    Entry("boundedness", "KL, JS-G infinite, JS-A bounded", "fig:jsa_bound", "analytical"),
+    Entry("divergence_growth", "divergences as q leaves p", "fig:div_comp", "analytical"),
+    Entry("divergence_areas", "divergences as areas", "fig:divergences", "analytical"),
+    Entry("divergence_properties", "bounded, symmetric, analytical", "tab:prop", "analytical"),
+    Entry("jsa_upper_bound", "upper bound of JS-A", "fig:ub_jsa", "analytical"),
+    Entry("monte_carlo_error", "Monte Carlo and the closed form", "fig:mc_est", "analytical"),
+    Entry("sign_of_difference", "sign of F_JSG - F_KL", "fig:theorem3", "analytical"),
     Entry("regression_rmse", "regression: RMSE of eight data sets", "Tab:rmse", "regression"),
     Entry("regression_nll", "regression: NLL of eight data sets", "Tab:nll", "regression"),
     Entry("training_curves", "training and validation", "fig:training_Cifar", "images"),
