@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": "test a run",
     "predict": "predict the rows of a file",
     "show": "describe a run",
+    "report": "write one page on runs of the same data",
     "tune": "search alpha, strength and learning rate",
     "explore": "see the divergences move, in a page for the browser",
     "reproduce": "make the paper's tables and figures",

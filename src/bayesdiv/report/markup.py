@@ -1,0 +1,111 @@
+"""HTML that no text can break: all text is escaped unless it is markup already."""
+
+import base64
+import html
+from collections.abc import Iterable, Sequence
+
+VOID = {"br", "img", "link", "meta"}  # elements without an end
+
+
+class Html(str):
+    """Markup, made by `element`; other text is escaped where it is put among markup."""
+
+    __slots__ = ()
+
+
+Content = str | Iterable[str]
+
+
+def element(tag: str, *content: Content, **attributes: object) -> Html:
+    """An element around some content; attributes that are None are left out.
+
+    A name may end with an underscore, as class_ does; others stand for hyphens.
+
+    Examples:
+        >>> element("td", "a < b", class_="number", aria_label='"a"')
+        '<td class="number" aria-label="&quot;a&quot;">a &lt; b</td>'
+    """
+    told = "".join(
+        f' {_name(name)}="{html.escape(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    start = f"<{tag}{told}>"
+    return Html(start if tag in VOID else f"{start}{joined(*content)}</{tag}>")
+
+
+def _name(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
+
+
+def joined(*content: Content) -> Html:
+    """Pieces one after the other, text among them escaped."""
+    pieces = (piece for part in content for piece in ([part] if isinstance(part, str) else part))
+    return Html("".join(p if isinstance(p, Html) else html.escape(p) for p in pieces))
+
+
+def section(title: str, *content: Content) -> Html:
+    """A part of a page, with its heading."""
+    return element("section", element("h2", title), *content, class_="panel")
+
+
+def note(*content: Content) -> Html:
+    """A paragraph that explains."""
+    return element("p", *content, class_="note")
+
+
+def table(label: str, head: Sequence[Content], rows: Iterable[Sequence[Content]]) -> Html:
+    """A table in a box of its own, which scrolls where the page is too narrow for it.
+
+    The first cell of each row is its heading.
+    """
+    body = [
+        element(
+            "tr",
+            element("th", row[0], scope="row"),
+            (element("td", cell) for cell in row[1:]),
+        )
+        for row in rows
+    ]
+    heads = (element("th", cell, scope="col") for cell in head)
+    whole = element(
+        "table", element("thead", element("tr", heads)), element("tbody", body), aria_label=label
+    )
+    return boxed(whole, label)
+
+
+def boxed(content: Html, label: str) -> Html:
+    """A box that scrolls sideways, with the keyboard too."""
+    return element("div", content, class_="scroll", role="region", aria_label=label, tabindex=0)
+
+
+def figure(drawing: Html, *caption: Content) -> Html:
+    """A drawing and what is said of it."""
+    return element("figure", element("figcaption", *caption), drawing)
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """A file inside an address, such as an image.
+
+    Examples:
+        >>> data_uri(b"GIF", "image/gif")
+        'data:image/gif;base64,R0lG'
+    """
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def document(title: str, style: str, *body: Content) -> str:
+    """A whole page that fetches nothing, and could not."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("link", rel="icon", href="data:,"),
+        element("title", title),
+        element("style", Html(style)),
+    )
+    whole = element("html", head, element("body", *body), lang="en")
+    return f"<!doctype html>\n{whole}\n"
