@@ -6,6 +6,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv.gaussian import SoftplusNormal
 
 pytestmark = [
     pytest.mark.gpu,
@@ -131,3 +132,111 @@ def test_compiled_gradients_are_those_of_the_eager_pass(divergence):
         gradients.append(torch.autograd.grad(weights.sum() + total, (loc, rho)))
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+
+
+# The kernels ---------------------------------------------------------------------------------
+
+KERNELS = [bd.KL(), bd.ReverseKL(), bd.WeightedKL(0.3), bd.JSG(0.3), bd.JSA(0.3), bd.JSA(0.97)]
+
+
+def posterior(count, device="cuda"):
+    generator = torch.Generator().manual_seed(0)
+    loc = torch.randn(count, generator=generator)
+    rho = torch.randn(count, generator=generator) - 2
+    return SoftplusNormal(*(x.to(device).requires_grad_() for x in (loc, rho)))
+
+
+def summed(divergence, q, p):
+    value = bd.Auto().prepare_total(divergence, q, p)(q, p, None)
+    return value, *torch.autograd.grad(value, (q.loc, q.rho))
+
+
+@pytest.mark.parametrize("divergence", KERNELS, ids=repr)
+@pytest.mark.parametrize("each", [False, True])
+def test_the_sum_by_a_kernel_is_that_of_the_cpu(divergence, each):
+    pytest.importorskip("triton")
+    count = 100_003
+    scale = torch.linspace(0.3, 2.0, count) if each else torch.tensor(0.7)
+    q, there = posterior(count), posterior(count, "cpu")
+    ours = summed(divergence, q, Normal(torch.zeros((), device="cuda"), scale.cuda()))
+    assert q._scale is None  # so it was a kernel that went from rho to the sum
+    wanted = summed(divergence, there, Normal(torch.zeros(()), scale))
+    torch.testing.assert_close(ours[0].cpu(), wanted[0], rtol=1e-5, atol=1e-2)
+    for one, two in zip(ours[1:], wanted[1:], strict=True):
+        torch.testing.assert_close(one.cpu(), two, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSG(0.3), bd.JSA(0.3)], ids=repr)
+def test_a_sum_over_ten_million_weights_is_that_of_doubles(divergence):
+    q = posterior(10_000_000)
+    p = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
+    with torch.no_grad():
+        value = bd.Auto().prepare_total(divergence, q, p)(q, p, None)
+        wide = Normal(q.loc.double(), nn.functional.softplus(q.rho.double()), validate_args=False)
+        parts = zip(wide.loc.split(1_000_000), wide.scale.split(1_000_000), strict=True)
+        exact = bd.Exact(nodes=40)
+        right = sum(exact(divergence, Normal(*part), p).sum().item() for part in parts)
+    assert value.item() == pytest.approx(right, rel=2e-6)
+
+
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSG(0.3), bd.JSA(0.3)], ids=repr)
+def test_a_sum_needs_little_memory_beside_parameters_and_gradients(divergence):
+    pytest.importorskip("triton")
+    q = posterior(10_000_000)
+    p = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
+    compute = bd.Auto().prepare_total(divergence, q, p)
+    compute(q, p, None).backward()
+    q.loc.grad = q.rho.grad = None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    compute(q, p, None).backward()
+    size = q.loc.nbytes + q.rho.nbytes
+    assert torch.cuda.max_memory_allocated() - before < 1.1 * size  # the gradients, and a tenth
+
+
+def test_draws_by_the_kernel_have_moments_repeat_and_lead_gradients_back():
+    pytest.importorskip("triton")
+    posterior_of_one = bd.MeanField(torch.full((1000,), 2.0), torch.full((1000,), 0.5)).cuda()
+    torch.manual_seed(0)
+    drawn = posterior_of_one.rsample(5000)
+    torch.manual_seed(0)
+    assert torch.equal(drawn, posterior_of_one.rsample(5000))
+    assert abs(drawn.mean().item() - 2) < 5 * 0.5 / 5_000_000**0.5
+    assert drawn.std().item() == pytest.approx(0.5, rel=2e-3)
+    # Finite differences with the same noise: a draw is linear in loc and smooth in rho.
+    parameters = [posterior_of_one.loc, posterior_of_one.rho]
+    weights = torch.randn(drawn.shape, device="cuda")
+    gradients = torch.autograd.grad((drawn * weights).sum(), parameters)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        sums = []
+        for step in (0.05, -0.05):
+            with torch.no_grad():
+                parameter += step
+                torch.manual_seed(0)
+                sums.append((posterior_of_one.rsample(5000).double() * weights).sum(0))
+                parameter -= step
+        slope = (sums[0] - sums[1]) / 0.1
+        torch.testing.assert_close(gradient.double(), slope, rtol=1e-2, atol=0.2)
+
+
+def test_kernels_run_inside_a_cuda_graph_and_draw_anew_in_each_replay():
+    pytest.importorskip("triton")
+    module = bd.MeanField(torch.zeros(5000), torch.full((5000,), 0.5)).cuda()
+    p = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
+    compute = bd.Auto().prepare_total(bd.JSA(0.3), module.distribution(), p)
+
+    def run():
+        q = module.distribution()
+        return module.rsample(2, q).detach(), compute(q, p, None).detach()
+
+    run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn, value = run()
+    graph.replay()
+    first, wanted = drawn.clone(), value.clone()
+    graph.replay()
+    assert not torch.equal(drawn, first)
+    torch.testing.assert_close(value, wanted)
+    torch.testing.assert_close(value, run()[1])

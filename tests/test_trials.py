@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv import posteriors
+from bayesdiv import fused
 from bayesdiv.graphs import Graphed
 from bayesdiv.trials import fit_trials
 
@@ -33,13 +33,13 @@ def trained(models, objective, x, y, seeds, epochs=EPOCHS):
 
 
 class Noise:
-    """Stands for `torch.randn` in the posterior: a stream a trial, read by a lone one too."""
+    """Stands for the noise of the posterior: a stream a trial, read by a lone one too."""
 
     def __init__(self, trial: int | None) -> None:
         self.streams = [torch.Generator().manual_seed(100 + k) for k in range(TRIALS)]
         self.trial = trial
 
-    def randn(self, shape, **_):
+    def drawn(self, shape, _):
         samples, trials, weights = shape if len(shape) == 3 else (None, *shape)
         chosen = self.streams if self.trial is None else [self.streams[self.trial]]
         assert len(chosen) == trials
@@ -60,9 +60,7 @@ def test_a_trial_of_a_stack_is_what_it_is_alone_with_the_same_seed_and_noise(
         )
 
     def using(trial: int | None) -> None:
-        noise = Noise(trial)
-        fake = type("Fake", (), {"randn": staticmethod(noise.randn), "addcmul": torch.addcmul})
-        monkeypatch.setattr(posteriors, "torch", fake)
+        monkeypatch.setattr(fused, "_noise", Noise(trial).drawn)
 
     models = [alone(k) for k in range(TRIALS)]
     using(None)

@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Divergence", Distribution, Distribution], Tensor]
 Prepared = Callable[[Distribution, Distribution], Tensor]
+# The sum over the last axis of what a rule computes; None for a pair that it does not serve.
+Total = Callable[[Distribution, Distribution], Tensor | None]
+TotalRule = Callable[["Divergence", Distribution, Distribution], Total | None]
 _Entry = TypeVar("_Entry", bound=Callable[..., Tensor])
-_RULES: dict[tuple[type, type, type], Rule] = {}
+_TotalEntry = TypeVar("_TotalEntry", bound=Callable[..., Total | None])
+_Key = tuple[type, type, type]
+_RULES: dict[_Key, Rule] = {}
+_TOTALS: dict[_Key, TotalRule] = {}
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,37 @@ def register(
 
     def enter(rule: _Entry) -> _Entry:
         _RULES[divergence, q, p] = rule
+        _TOTALS.pop((divergence, q, p), None)  # which was the sum of the rule before
         _look_up.cache_clear()
         return rule
 
     return enter
+
+
+def register_total(
+    divergence: "type[Divergence]", q: type[Distribution], p: type[Distribution]
+) -> Callable[[_TotalEntry], _TotalEntry]:
+    """Enter a faster way to the sum over all weights, beside the rule for one value a weight.
+
+    It is asked once for a divergence and a pair, and returns the function that sums, or None. A
+    rule for more special types than its own stays in force.
+    """
+
+    def enter(rule: _TotalEntry) -> _TotalEntry:
+        _TOTALS[divergence, q, p] = rule
+        return rule
+
+    return enter
+
+
+def find_total(divergence: "Divergence", q: Distribution, p: Distribution) -> Total | None:
+    """The faster way to the sum for a reduced divergence and this pair, or None."""
+    wanted = (type(divergence), type(q), type(p))
+    rule = _best(wanted)
+    key = next((key for key in _TOTALS if _at_least(wanted, key)), None)
+    if rule is None or key is None or not _at_least(key, rule):
+        return None
+    return _TOTALS[key](divergence, q, p)
 
 
 def find(divergence: "Divergence", q: Distribution, p: Distribution) -> Rule | None:
@@ -71,6 +104,12 @@ def find(divergence: "Divergence", q: Distribution, p: Distribution) -> Rule | N
 
 @cache
 def _look_up(*wanted: type) -> Rule | None:
+    key = _best(wanted)
+    return None if key is None else _RULES[key]
+
+
+def _best(wanted: tuple[type, ...]) -> _Key | None:
+    """The most specific of the entries that fit."""
     fitting = [key for key in _RULES if _at_least(wanted, key)]
     best = [key for key in fitting if all(_at_least(key, other) for other in fitting)]
     if fitting and not best:
@@ -79,7 +118,7 @@ def _look_up(*wanted: type) -> Rule | None:
             f"no closed form is the most specific for {tuple(t.__name__ for t in wanted)}: "
             f"register one for exactly these types, found {names}"
         )
-    return _RULES[best[0]] if best else None
+    return best[0] if best else None
 
 
 def _at_least(key: tuple[type, ...], other: tuple[type, ...]) -> bool:

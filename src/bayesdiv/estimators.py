@@ -24,6 +24,7 @@ from bayesdiv.densities import (
     whole_line,
 )
 from bayesdiv.divergences.base import Divergence, Points
+from bayesdiv.fused import has_kernels
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
@@ -71,9 +72,29 @@ class Estimator(ABC):
         check_pair(q, p)
         return self.prepared(divergence.reduced(), q, p)
 
+    def prepare_total(
+        self, divergence: Divergence, q: Distribution, p: Distribution
+    ) -> Computation:
+        """Like `prepare`, of a function that sums over the weights, the last axis."""
+        each = self.prepare(divergence, q, p)
+        total = self.total(divergence.reduced(), q, p)
+        has_kernels(q)  # tries them now, since a compiler or a recording could not
+
+        def compute(q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
+            found = None if total is None else total(q, p)
+            return each(q, p, weights).sum(-1) if found is None else found
+
+        return compute
+
     @abstractmethod
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """What `prepare` returns, for a checked pair and a reduced divergence."""
+
+    def total(
+        self, divergence: Divergence, q: Distribution, p: Distribution
+    ) -> closed_form.Total | None:
+        """A faster way to the sum than the sum of `prepared`, if there is one."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -108,6 +129,12 @@ class Exact(Estimator):
         else:
             compute = partial(rule, divergence)
         return lambda q, p, _: compute(q, p)
+
+    def total(
+        self, divergence: Divergence, q: Distribution, p: Distribution
+    ) -> closed_form.Total | None:
+        """The registered one; none where the nodes are chosen."""
+        return closed_form.find_total(divergence, q, p) if self.nodes is None else None
 
 
 @dataclass(frozen=True)
@@ -341,6 +368,12 @@ class Auto(Estimator):
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """The way of the estimator that fits."""
         return self.choose(divergence, q, p).prepared(divergence, q, p)
+
+    def total(
+        self, divergence: Divergence, q: Distribution, p: Distribution
+    ) -> closed_form.Total | None:
+        """That of the estimator that fits."""
+        return self.choose(divergence, q, p).total(divergence, q, p)
 
     def choose(self, divergence: Divergence, q: Distribution, p: Distribution) -> Estimator:
         """The estimator that fits this divergence and pair."""

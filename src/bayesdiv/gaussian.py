@@ -6,12 +6,13 @@ blocks that stay in cache, the chain rule to loc and scale of both sides) is her
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Normal, constraints
+from torch.nn.functional import softplus
 
 from bayesdiv.densities import common_shape
 
@@ -28,6 +29,45 @@ class LocScale(Protocol):
     def loc(self) -> Tensor: ...  # noqa: D102
     @property
     def scale(self) -> Tensor: ...  # noqa: D102
+
+
+class SoftplusNormal(Normal):
+    """Gaussians told by loc and rho; the scale is computed when it is first asked for, once.
+
+        scale = softplus(rho) = log(1 + e^rho)
+
+    A draw or a summed divergence that goes from rho straight to its result never asks.
+
+    Examples:
+        >>> SoftplusNormal(torch.zeros(2), torch.zeros(2)).scale
+        tensor([0.6931, 0.6931])
+    """
+
+    arg_constraints = {"loc": constraints.real, "rho": constraints.real}  # noqa: RUF012
+
+    def __init__(self, loc: Tensor, rho: Tensor, validate_args: bool | None = False) -> None:
+        self.loc, self.rho = torch.broadcast_tensors(loc, rho)
+        self._learned = torch.is_grad_enabled()
+        # A compiler drops what nobody reads, and cannot follow an attribute that comes late.
+        self._scale = softplus(self.rho) if torch.compiler.is_compiling() else None
+        super(Normal, self).__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def scale(self) -> Tensor:  # type: ignore[override]
+        """Standard deviation of each weight."""
+        if self._scale is None:
+            # As if computed when the distribution was made: a first look without gradients, such
+            # as for a plot, must not take them from a later one.
+            with torch.set_grad_enabled(self._learned):
+                self._scale = softplus(self.rho)
+        return self._scale
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: Normal | None = None
+    ) -> "SoftplusNormal":
+        """The same Gaussians over a larger shape."""
+        loc, rho = (x.expand(torch.Size(batch_shape)) for x in (self.loc, self.rho))
+        return SoftplusNormal(loc, rho, self._validate_args)
 
 
 class Standard(NamedTuple):
@@ -145,6 +185,12 @@ class _OnePass(torch.autograd.Function):
         if torch.is_grad_enabled() and link.requires_grad:
             fitted = [g if g is None else _Once.apply(g, link) for g in fitted]  # type: ignore
         return (*fitted, None, None, None)
+
+
+def refuse_second(gradient: Tensor, *parameters: Tensor) -> Tensor:
+    """The gradient, which raises where it is to be differentiated by the parameters once more."""
+    link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
+    return cast(Tensor, _Once.apply(gradient, link))  # type: ignore[no-untyped-call]
 
 
 class _Once(torch.autograd.Function):

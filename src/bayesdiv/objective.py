@@ -205,7 +205,7 @@ class Objective(nn.Module):
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
         pairs = [(module.q(), module.p()) for module in bayesian_modules(model)]
         self._prepared = [
-            (_kind(q, p), self.estimator.prepare(self.divergence, q, p)) for q, p in pairs
+            (_kind(q, p), self.estimator.prepare_total(self.divergence, q, p)) for q, p in pairs
         ]
 
     def _divergence(
@@ -217,15 +217,15 @@ class Objective(nn.Module):
         modules = bayesian_modules(model)
         for index, (q, drawn) in enumerate(zip(posteriors, weights, strict=True)):
             p = modules[index].p()
-            values = self._computation(index, q, p)(q, p, drawn)
-            total = total + (values.sum(-1) if trials else values.sum())
+            own = self._computation(index, q, p)(q, p, drawn)
+            total = total + (own if trials else own.sum())
         return total
 
     def _computation(self, index: int, q: Distribution, p: Distribution) -> Computation:
         """The rule looked up before, unless it was for another kind of model."""
         if index < len(self._prepared) and self._prepared[index][0] == _kind(q, p):
             return self._prepared[index][1]
-        return self.estimator.prepare(self.divergence, q, p)
+        return self.estimator.prepare_total(self.divergence, q, p)
 
     def _nll(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
         return -self._log_likelihoods(conditional, y, trials).mean(0)

@@ -2,10 +2,12 @@
 
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
+
+from bayesdiv.fused import draw
+from bayesdiv.gaussian import SoftplusNormal
 
 
 class Posterior(Protocol):
@@ -31,6 +33,7 @@ class MeanField(nn.Module):
         scale: standard deviation of each weight.
 
     Examples:
+        >>> import torch
         >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
         >>> posterior.scale
         tensor([0.1000, 0.1000, 0.1000], grad_fn=<SoftplusBackward0>)
@@ -50,18 +53,13 @@ class MeanField(nn.Module):
         """Standard deviation of each weight."""
         return softplus(self.rho)
 
-    def distribution(self) -> Normal:
+    def distribution(self) -> SoftplusNormal:
         """The Gaussian of each weight."""
-        return Normal(self.loc, self.scale, validate_args=False)
+        return SoftplusNormal(self.loc, self.rho)
 
     def rsample(self, samples: int, distribution: Distribution | None = None) -> Tensor:
         """Draws of all weights, (samples, …, weights)."""
-        scale = self.scale if distribution is None else distribution.stddev
-        # One draw without an axis of its own: its backward pass then copies and sums nothing.
-        shape = self.loc.shape if samples == 1 else (samples, *self.loc.shape)
-        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
-        drawn = torch.addcmul(self.loc, scale, noise)
-        return drawn.unsqueeze(0) if samples == 1 else drawn
+        return draw(self.distribution() if distribution is None else distribution, samples)
 
 
 class Point(nn.Module):
@@ -76,6 +74,7 @@ class Point(nn.Module):
         scale: standard deviation of the Gaussian around them, not learned.
 
     Examples:
+        >>> import torch
         >>> Point(torch.ones(2), torch.ones(2)).rsample(3).shape
         torch.Size([3, 2])
     """

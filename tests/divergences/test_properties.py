@@ -190,10 +190,13 @@ def test_symmetric_at_one_half_and_skewed_elsewhere(kind):
 
 @pytest.mark.parametrize("kind", SKEWED)
 def test_swapping_q_and_p_is_swapping_alpha(kind):
+    # Of two equal scales at alpha 1e-6 the one-sided rule is 4e-6 off, each way round its own.
+    within = 1e-5 if kind in (bd.JSA, bd.UnmodifiedJSA) else 1e-6
+
     @given(near_normals(), near_normals(), INNER_ALPHA)
     def holds(q, p, alpha):
         there, back = kind(alpha)(q, p).item(), kind(1 - alpha)(p, q).item()
-        assert there == pytest.approx(back, rel=1e-8, abs=1e-6)
+        assert there == pytest.approx(back, rel=1e-8, abs=within)
 
     holds()
 

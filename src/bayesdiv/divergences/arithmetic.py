@@ -24,7 +24,7 @@ from bayesdiv import closed_form
 from bayesdiv.densities import common_shape
 from bayesdiv.divergences.base import Divergence, Points
 from bayesdiv.divergences.geometric import _Skewed, _Zero
-from bayesdiv.divergences.one_sided import Mixture, OneSided, UniformPrior
+from bayesdiv.divergences.one_sided import Mixture, OneSided, UniformPrior, looked_up
 from bayesdiv.gaussian import log_number
 
 
@@ -118,6 +118,7 @@ def _not_denormal(alpha: float | Tensor) -> float | Tensor:
 for _divergence in (JSA, UnmodifiedJSA):
     closed_form.register(_divergence, Normal, Normal)(OneSided())
     closed_form.register(_divergence, Normal, Uniform)(UniformPrior())
+    closed_form.register_total(_divergence, Normal, Normal)(looked_up)
 
 
 def joint_jsa(alpha: float, q: Distribution, p: Distribution, *, samples: int = 100_000) -> Tensor:

@@ -11,9 +11,11 @@ from torch.distributions import Distribution, Normal, StudentT, kl_divergence
 from torch.distributions.kl import _dispatch_kl
 
 from bayesdiv import closed_form
-from bayesdiv.closed_form import Rule
+from bayesdiv.closed_form import Rule, Total
 from bayesdiv.divergences.base import Divergence, Points
-from bayesdiv.gaussian import Standard, Terms, close_to_one, minus_log1p, one_pass
+from bayesdiv.fused import Kernel, Sums, summed, total
+from bayesdiv.fused import Rule as FusedRule
+from bayesdiv.gaussian import Standard, Terms, any_of, close_to_one, minus_log1p, one_pass
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,19 @@ def _(_: KL, q: Normal, p: Normal) -> Tensor:
     return one_pass(_kl, q, p)
 
 
+@closed_form.register_total(KL, Normal, Normal)
+def _(_: KL, q: Normal, p: Normal) -> Total:
+    return total(_kl_sums, Kernel(FusedRule.KL.value))
+
+
 @closed_form.register(ReverseKL, Normal, Normal)
 def _(_: ReverseKL, q: Normal, p: Normal) -> Tensor:
     return one_pass(_reverse_kl, q, p)
+
+
+@closed_form.register_total(ReverseKL, Normal, Normal)
+def _(_: ReverseKL, q: Normal, p: Normal) -> Total:
+    return total(summed(_reverse_kl), Kernel(FusedRule.REVERSE_KL.value))
 
 
 @closed_form.register(KL, StudentT, Normal)
@@ -107,3 +119,16 @@ def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:
     rest = minus_log1p(y, -2 * ratio.log(), close_to_one(excess))
     square = far * far
     return Terms(0.5 * (rest + square), far / ratio, -(y + square))
+
+
+def _kl_sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
+    """½ Σ(r² + δ² - 1) - Σ log r, where no ratio is near 1."""
+    inverse = prior_scale.reciprocal()
+    ratio = scale * inverse
+    if any_of(ratio.max() > 0.95):  # some may be near 1, where the logarithm cancels
+        return summed(_kl)(loc, scale, prior_loc, prior_scale)
+    delta = (loc - prior_loc).mul_(inverse)
+    # Not `dot`, which keeps a digit less over many weights than the sums of torch.
+    squares = torch.addcmul(ratio * ratio, delta, delta).sum() - loc.numel()
+    value = 0.5 * squares - ratio.log().sum()
+    return Sums(value, delta.mul_(inverse), ratio.sub_(ratio.reciprocal()).mul_(inverse))
