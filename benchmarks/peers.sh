@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Times other libraries' divergences (benchmarks/peers.py) and training steps (benchmarks/step.py) in
-# an environment of their own, .peers/.
+# Times other libraries' divergences (benchmarks/peers.py), training steps (benchmarks/step.py) and
+# predictions (benchmarks/predict.py) in an environment of their own, .peers/.
 #
 # Their pins contradict each other and ours, so torch comes first at one fixed version, each peer
 # follows without its dependencies, and of those only what its import needs is added by hand.
@@ -48,3 +48,7 @@ peer posteriors posteriors==0.1.3 \
 "$venv/bin/python" -W ignore benchmarks/peers.py
 echo
 "$venv/bin/python" -W ignore benchmarks/step.py --peers
+echo
+"$venv/bin/python" -W ignore benchmarks/step.py --peers --network conv
+echo
+"$venv/bin/python" -W ignore benchmarks/predict.py --peers

@@ -1,12 +1,13 @@
 """Time of a whole training step, zero_grad to Adam, beside that of a deterministic network.
 
-The network is 784-400-400-10, the batch 128, the task classification. All contenders take turns in
+The task is to classify images of 28 x 28, the batch 128, the network 784-400-400-10 or, with
+``--network conv``, two convolutions of 3 x 3 and one linear layer. All contenders take turns in
 each round and the medians of the rounds are printed: one Markdown table, with 1 and with 10 weight
 draws. "The floor" is what no method that draws mean-field weights avoids: the network's passes over
 batch x draws rows, the noise for all weights in each draw, softplus(rho) forward and backward, and
 Adam over twice as many parameters.
 
-Run: python benchmarks/step.py
+Run: python benchmarks/step.py [--network conv]
 
 With --peers, in the environment of benchmarks/peers.sh, other libraries take part, each used as its
 own example nearest to this task uses it. The last column compares what that usage adds to the mean
@@ -34,6 +35,7 @@ from torch.nn.functional import cross_entropy, softplus
 from torch.optim import Adam
 
 SIZES = (784, 400, 400, 10)
+CHANNELS = (1, 16, 32)
 BATCH = 128
 NUM_DATA = 60_000
 ALPHA = 0.3
@@ -41,9 +43,25 @@ DRAWS = (1, 10)
 REFERENCE = "deterministic"
 OUR_KL = "bayesdiv, KL"
 
-generator = torch.Generator().manual_seed(0)
-X = torch.randn(BATCH, SIZES[0], generator=generator)
-Y = torch.randint(SIZES[-1], (BATCH,), generator=generator)
+Linear = Callable[[int, int], nn.Module]
+Convolution = Callable[[int, int], nn.Module]  # of 3 x 3, as large out as in
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network, out of whatever layers a library has, and a batch for it."""
+
+    network: Callable[[Linear, Convolution], nn.Sequential]
+    x: Tensor
+    y: Tensor
+
+    def plain(self) -> nn.Sequential:
+        """The network out of torch's own layers."""
+        return self.network(nn.Linear, lambda a, b: nn.Conv2d(a, b, 3, padding=1))
+
+    def nll(self, net: Callable[[Tensor], Tensor], draws: int = 1) -> Tensor:
+        """Mean negative log-likelihood over draws that a library runs one by one."""
+        return torch.stack([cross_entropy(net(self.x), self.y) for _ in range(draws)]).mean()
 
 
 @dataclass(frozen=True)
@@ -56,11 +74,24 @@ class Contender:
     right: str = ""
 
 
-def network(linear: Callable[[int, int], nn.Module] = nn.Linear) -> nn.Sequential:
+def mlp(linear: Linear, convolution: Convolution) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(SIZES):
         layers += [linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def conv(linear: Linear, convolution: Convolution) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(CHANNELS):
+        layers += [convolution(inputs, outputs), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), linear(CHANNELS[-1] * 7 * 7, SIZES[-1]))
+
+
+generator = torch.Generator().manual_seed(0)
+X = torch.randn(BATCH, SIZES[0], generator=generator)
+Y = torch.randint(SIZES[-1], (BATCH,), generator=generator)
+TASKS = {"mlp": Task(mlp, X, Y), "conv": Task(conv, X.reshape(BATCH, 1, 28, 28), Y)}
 
 
 def updates(net: nn.Module, loss: Callable[[], Tensor], *more: Tensor) -> Callable[[], None]:
@@ -75,24 +106,19 @@ def updates(net: nn.Module, loss: Callable[[], Tensor], *more: Tensor) -> Callab
     return step
 
 
-def over_draws(net: Callable[[Tensor], Tensor], draws: int) -> Tensor:
-    """Mean negative log-likelihood over draws that a library runs one by one."""
-    return torch.stack([cross_entropy(net(X), Y) for _ in range(draws)]).mean()
-
-
 # --- the reference, the floor and ours -----------------------------------------------------------
 
 
-def deterministic() -> Contender:
-    net = network()
-    return Contender(REFERENCE, 1, updates(net, lambda: cross_entropy(net(X), Y)))
+def deterministic(task: Task) -> Contender:
+    net = task.plain()
+    return Contender(REFERENCE, 1, updates(net, lambda: task.nll(net)))
 
 
-def floor(draws: int) -> Iterator[Contender]:
-    net = network()
+def floor(task: Task, draws: int) -> Iterator[Contender]:
+    net = task.plain()
     count = sum(p.numel() for p in net.parameters())
     rho = nn.Parameter(torch.full((count,), -3.0))
-    rows, targets = X.repeat(draws, 1), Y.repeat(draws)
+    rows, targets = torch.cat([task.x] * draws), task.y.repeat(draws)
 
     def loss() -> Tensor:
         torch.randn(draws, count)
@@ -101,32 +127,41 @@ def floor(draws: int) -> Iterator[Contender]:
     yield Contender("the floor", draws, updates(net, loss, rho))
 
 
-def ours(draws: int) -> Iterator[Contender]:
+def ours(task: Task, draws: int) -> Iterator[Contender]:
     import bayesdiv as bd
 
-    for name, divergence in {
-        OUR_KL: bd.KL(),
-        f"bayesdiv, JS-G({ALPHA})": bd.JSG(ALPHA),
-        f"bayesdiv, JS-A({ALPHA})": bd.JSA(ALPHA),
-    }.items():
-        net = bd.bayesianize(network(), bd.Prior(Normal, loc=0.0, scale=0.1))
-        objective = bd.Objective(bd.Classes(), divergence, num_data=NUM_DATA, samples=draws)
+    cases = [
+        (OUR_KL, bd.KL(), bd.batched),
+        (f"bayesdiv, JS-G({ALPHA})", bd.JSG(ALPHA), bd.batched),
+        (f"bayesdiv, JS-A({ALPHA})", bd.JSA(ALPHA), bd.batched),
+    ]
+    if draws > 1:
+        cases.append(("bayesdiv, KL, `over=loop`", bd.KL(), bd.loop))
+    for name, divergence, over in cases:
+        net = bd.bayesianize(task.plain(), bd.Prior(Normal, loc=0.0, scale=0.1))
+        objective = bd.Objective(
+            bd.Classes(), divergence, num_data=NUM_DATA, samples=draws, over=over
+        )
         objective.prepare(net)
-        yield Contender(name, draws, our_step(bd, net, objective), our_verdict(bd, net, objective))
+        right = our_verdict(bd, task, net, objective)
+        yield Contender(name, draws, our_step(bd, task, net, objective), right)
 
 
-def our_step(bd: Any, net: nn.Module, objective: nn.Module) -> Callable[[], object]:
+def our_step(bd: Any, task: Task, net: nn.Module, objective: nn.Module) -> Callable[[], object]:
     """The step that `fit` repeats."""
     optimizer = Adam([*net.parameters(), *objective.parameters()])
     return lambda: bd.step(
-        lambda x, y: objective(net, x, y), (X, Y), optimizer, lambda total: total.backward()
+        lambda x, y: objective(net, x, y),
+        (task.x, task.y),
+        optimizer,
+        lambda total: total.backward(),
     )
 
 
-def our_verdict(bd: Any, net: Any, objective: Any) -> str:
+def our_verdict(bd: Any, task: Task, net: Any, objective: Any) -> str:
     """KL against torch's over all weights; the others against a dense integral over some."""
     with torch.no_grad():
-        loss = objective(net, X, Y)
+        loss = objective(net, task.x, task.y)
         added, q = loss.total - loss.nll, net.q()
         if isinstance(objective.divergence, bd.KL):
             return verdict(added, q.loc, q.scale, 0.1)
@@ -161,21 +196,24 @@ def titled(package: str, what: str) -> str:
     return f"{package} {version(package)}, {what}"
 
 
-def torchbnn(draws: int) -> Iterator[Contender]:
+def torchbnn(task: Task, draws: int) -> Iterator[Contender]:
     import torchbnn as bnn
 
-    net = network(lambda inputs, outputs: bnn.BayesLinear(0, 0.1, inputs, outputs))
+    net = task.network(
+        lambda a, b: bnn.BayesLinear(0, 0.1, a, b),
+        lambda a, b: bnn.BayesConv2d(0, 0.1, a, b, 3, padding=1),
+    )
     kl = bnn.BKLLoss(reduction="mean", last_layer_only=False)
 
     def loss() -> Tensor:
-        return over_draws(net, draws) + 0.01 * kl(net)
+        return task.nll(net, draws) + 0.01 * kl(net)
 
     posterior = posterior_of(net, "_mu", "_log_sigma", torch.exp)
     right = verdict(0.01 * kl(net), *posterior, 0.1, "averaged over the weights, times 0.01")
     yield Contender(titled("torchbnn", "`BKLLoss('mean')`"), draws, updates(net, loss), right)
 
 
-def bayesian_torch(draws: int) -> Iterator[Contender]:
+def bayesian_torch(task: Task, draws: int) -> Iterator[Contender]:
     from bayesian_torch.models.dnn_to_bnn import dnn_to_bnn, get_kl_loss
 
     settings = {
@@ -186,36 +224,41 @@ def bayesian_torch(draws: int) -> Iterator[Contender]:
         "moped_enable": False,
     }
     for kind in ("Reparameterization", "Flipout"):
-        net = network()
+        net = task.plain()
         dnn_to_bnn(net, {**settings, "type": kind})
 
         def loss(net: nn.Module = net) -> Tensor:
             outputs, divergences = [], []
             for _ in range(draws):
-                outputs.append(net(X))
+                outputs.append(net(task.x))
                 divergences.append(get_kl_loss(net))
             mean = torch.stack(outputs).mean(0)
-            return cross_entropy(mean, Y) + torch.stack(divergences).mean() / BATCH
+            return cross_entropy(mean, task.y) + torch.stack(divergences).mean() / BATCH
 
         note = "averaged over the weights, divided by the batch"
         note += ", logits averaged over draws" if draws > 1 else ""
         right = verdict(get_kl_loss(net) / BATCH, *posterior_of(net, "mu_", "rho_"), 1.0, note)
-        name = titled("bayesian-torch", f"`Linear{kind}`")
+        name = titled("bayesian-torch", f"`{kind}`")
         yield Contender(name, draws, updates(net, loss), right)
 
 
-def blitz(draws: int) -> Iterator[Contender]:
-    from blitz.modules import BayesianLinear
+def blitz(task: Task, draws: int) -> Iterator[Contender]:
+    from blitz.modules import BayesianConv2d, BayesianLinear
     from blitz.utils import variational_estimator
 
-    net = variational_estimator(type("Network", (nn.Sequential,), {}))(*network(BayesianLinear))
+    layers = task.network(BayesianLinear, lambda a, b: BayesianConv2d(a, b, (3, 3), padding=1))
+    net = variational_estimator(type("Network", (nn.Sequential,), {}))(*layers)
 
     def loss() -> Tensor:
         return net.sample_elbo(
-            X, Y, nn.CrossEntropyLoss(), sample_nbr=draws, complexity_cost_weight=1 / NUM_DATA
+            task.x,
+            task.y,
+            nn.CrossEntropyLoss(),
+            sample_nbr=draws,
+            complexity_cost_weight=1 / NUM_DATA,
         )
 
-    net(X)
+    net(task.x)
     note = "one sample a draw, no pull beyond 5 prior sd; its default weight 1 would be N times it"
     posterior = posterior_of(net, "_mu", "_rho")
     right = verdict(net.nn_kl_divergence() / NUM_DATA, *posterior, 0.1, note)
@@ -223,13 +266,14 @@ def blitz(draws: int) -> Iterator[Contender]:
     yield Contender(name, draws, updates(net, loss), right)
 
 
-def uqpy(draws: int) -> Iterator[Contender]:
+def uqpy(task: Task, draws: int) -> Iterator[Contender]:
     import UQpy.scientific_machine_learning as sml
     from torch.utils.data import DataLoader
 
-    net = sml.FeedForwardNeuralNetwork(network(sml.BayesianLinear))
+    layers = task.network(sml.BayesianLinear, lambda a, b: sml.BayesianConv2d(a, b, 3, padding=1))
+    net = sml.FeedForwardNeuralNetwork(layers)
     trainer = sml.BBBTrainer(net, Adam(net.parameters()), loss_function=nn.CrossEntropyLoss())
-    whole: Any = [(X, Y)]
+    whole: Any = [(task.x, task.y)]
     batch = DataLoader(whole, batch_size=None)
 
     def step() -> None:
@@ -241,14 +285,14 @@ def uqpy(draws: int) -> Iterator[Contender]:
     yield Contender(titled("UQpy", "`BBBTrainer`"), draws, step, right)
 
 
-def posteriors(draws: int) -> Iterator[Contender]:
+def posteriors(task: Task, draws: int) -> Iterator[Contender]:
     import posteriors as library
     import torchopt
 
-    net = network()
+    net = task.plain()
 
     def log_prior(weights: dict[str, Tensor], batch: object) -> tuple[Tensor, Tensor]:
-        return library.diag_normal_log_prob(weights) / NUM_DATA, X[:0]
+        return library.diag_normal_log_prob(weights) / NUM_DATA, task.x[:0]
 
     def log_posterior(
         weights: dict[str, Tensor], batch: tuple[Tensor, Tensor]
@@ -263,7 +307,7 @@ def posteriors(draws: int) -> Iterator[Contender]:
 
     def step() -> None:
         nonlocal state
-        state, _ = transform.update(state, (X, Y))
+        state, _ = transform.update(state, (task.x, task.y))
 
     means = dict(net.named_parameters())
     sds = {name: torch.full_like(mean, 0.1) for name, mean in means.items()}
@@ -276,14 +320,14 @@ def posteriors(draws: int) -> Iterator[Contender]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def gathered(peers: bool) -> list[Contender]:
+def gathered(task: Task, peers: bool) -> list[Contender]:
     """All that can be built and run, the reference first; what cannot be costs one line."""
-    found = [deterministic()]
+    found = [deterministic(task)]
     families = [floor, ours, *(PEERS if peers else ())]
     for draws in DRAWS:
         for family in tuple(families):
             try:
-                for contender in family(draws):
+                for contender in family(task, draws):
                     contender.step()
                     found.append(contender)
             except Exception as error:
@@ -313,11 +357,11 @@ def seconds(contenders: list[Contender], rounds: int) -> dict[Contender, list[fl
     return times
 
 
-def steadiness(times: list[float]) -> str:
-    """One line on the machine, told by the step that is the same in every round."""
+def steadiness(times: list[float], what: str = "step") -> str:
+    """One line on the machine, told by what is the same in every round."""
     ordered = sorted(times)
     low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
-    line = f"{REFERENCE} step: {1e3 * low:.1f} to {1e3 * high:.1f} ms in 8 of 10 rounds"
+    line = f"{REFERENCE} {what}: {1e3 * low:.1f} to {1e3 * high:.1f} ms in 8 of 10 rounds"
     return line + (" (the machine is busy: ratios are rough)" if high > 1.5 * low else "")
 
 
@@ -332,22 +376,35 @@ def rows(medians: dict[Contender, float]) -> Iterator[str]:
         )
 
 
+def begin(peers: bool, threads: int) -> None:
+    """Threads, a seed and, for peers, whose environment does not have ours, the path to it."""
+    if peers:
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "src"))
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+
+
+def setting() -> str:
+    return f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, float32, medians"
+
+
 PEERS = (torchbnn, bayesian_torch, blitz, uqpy, posteriors)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", choices=TASKS, default="mlp")
     parser.add_argument("--peers", action="store_true", help="with the other libraries")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
     settings = parser.parse_args()
-    if settings.peers:  # whose environment does not have ours installed
-        sys.path.append(str(Path(__file__).resolve().parents[1] / "src"))
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-    torch.set_num_threads(2)
-    torch.manual_seed(0)
-    times = seconds(gathered(settings.peers), settings.rounds)
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, float32, medians")
+    begin(settings.peers, settings.threads)
+    task = TASKS[settings.network]
+    times = seconds(gathered(task, settings.peers), settings.rounds)
+    weights = sum(p.numel() for p in task.plain().parameters())
+    print(f"{settings.network}, {weights:,} weights, batch {BATCH}; {setting()}")
     print(steadiness(next(iter(times.values()))))
     print("\n| draws | step | ms a step | over deterministic | over our KL", end="")
     print(" | computes the right loss? |\n|---|---|---|---|---|---|")

@@ -6,6 +6,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv import prediction
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
@@ -56,6 +57,105 @@ def test_outputs_are_those_of_the_network_for_each_draw():
     predictive = bd.predict_at(net, bd.Classes(), X, weights)
     each = torch.stack([net.at(w, X).softmax(-1) for w in weights[0]])
     assert torch.allclose(predictive.probabilities, each.mean(0), atol=1e-6)
+
+
+class Counting(bd.MeanField):
+    """A posterior that notes how many draws it is asked for at a time."""
+
+    asked: list[int]
+
+    def rsample(self, samples, distribution=None):
+        self.asked.append(samples)
+        return super().rsample(samples, distribution)
+
+
+class Trunk(nn.Linear):
+    """A layer that notes how often it runs."""
+
+    runs = 0
+
+    def forward(self, x):
+        Trunk.runs += 1
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked"),
+    [
+        ({}, [20]),
+        ({"CACHE": 9 * 26}, [9, 9, 2]),
+        ({"CACHE": 7 * 26}, [1] * 20),
+        ({"CACHE": 1}, [1] * 20),
+        ({"BUSY": 10}, [1] * 20),
+        ({"BUSY": 33}, [20]),
+    ],
+    ids=str,
+)
+def test_weights_that_exceed_the_cache_are_drawn_a_few_at_a_time(limits, asked, monkeypatch):
+    for name, limit in limits.items():
+        monkeypatch.setattr(prediction, name, limit)
+    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))  # 26 weights
+    net = bd.bayesianize(module, STANDARD, posterior=Counting)
+    net.posterior.asked = []
+    predictive = bd.predict(net, bd.Gaussian(), X, samples=20, batch_size=4)
+    assert net.posterior.asked == asked
+    assert predictive.conditional.mean.shape == (20, 11)
+    assert predictive.conditional.mean[:, 0].unique().numel() == 20
+
+
+def test_draws_a_few_at_a_time_follow_the_posterior(monkeypatch):
+    monkeypatch.setattr(prediction, "CACHE", 300)
+    torch.manual_seed(0)
+    net = bd.bayesianize(nn.Linear(1, 1, bias=False), STANDARD, start=0.3)
+    outputs = bd.predict(net, bd.Gaussian(), torch.ones(1, 1), 20_000).conditional.mean[:, 0]
+    loc = net.loc.item()
+    assert outputs.mean().item() == pytest.approx(loc, abs=5 * 0.3 / 20_000**0.5)
+    assert outputs.std().item() == pytest.approx(0.3, abs=5 * 0.3 / 40_000**0.5)
+    shift = (outputs[1:] - loc) * (outputs[:-1] - loc)  # neighbours of one group or of two
+    assert shift.mean().item() == pytest.approx(0, abs=5 * 0.09 / 20_000**0.5)
+
+
+@pytest.mark.parametrize("busy", [0, 1 << 13])
+@pytest.mark.parametrize("build", ["one", "layers", "trials"])
+def test_kept_draws_predict_the_same_one_by_one_as_all_at_once(build, busy, monkeypatch):
+    x = X
+    if build == "one":
+        net = network(outputs=3)
+    elif build == "layers":
+        parts = [bd.bayesianize(part, STANDARD) for part in (nn.Linear(3, 5), nn.Linear(5, 3))]
+        net = nn.Sequential(parts[0], nn.Tanh(), parts[1])
+    else:
+        net, x = bd.stacked([network(outputs=3) for _ in range(4)]), X.expand(4, 11, 3)
+    weights = bd.draw_weights(net, 6)
+    monkeypatch.setattr(prediction, "BUSY", busy)
+    predictive = bd.predict_at(net, bd.Classes(), x, weights, batch_size=5)
+    wanted = bd.draws(net, x, weights, bd.loop).softmax(-1).mean(0)
+    assert torch.allclose(predictive.probabilities, wanted, atol=1e-6)
+
+
+def test_a_deterministic_trunk_runs_once_for_all_draws_however_many_rows(monkeypatch):
+    monkeypatch.setattr(prediction, "BUSY", 0)
+    monkeypatch.setattr(prediction, "CACHE", 1)
+    module = nn.Sequential(Trunk(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    net = bd.bayesianize(module, STANDARD, where=lambda name, _: name.startswith("2."))
+    for predict in (
+        lambda: bd.predict(net, bd.Gaussian(), X, samples=9),
+        lambda: bd.predict_at(net, bd.Gaussian(), X, bd.draw_weights(net, 9)),
+    ):
+        Trunk.runs = 0
+        assert predict().samples == 9
+        assert Trunk.runs == 1
+
+
+def test_weights_beside_a_deterministic_trunk_are_held_up_to_the_room_there_is(monkeypatch):
+    monkeypatch.setattr(prediction, "ROOM", 4 * 6)
+    module = nn.Sequential(Trunk(3, 5), nn.Tanh(), nn.Linear(5, 1))  # 6 weights are random
+    net = bd.bayesianize(
+        module, STANDARD, where=lambda name, _: name.startswith("2."), posterior=Counting
+    )
+    net.posterior.asked = []
+    assert bd.predict(net, bd.Gaussian(), X, samples=9).samples == 9
+    assert net.posterior.asked == [4, 4, 1]
 
 
 class NoDropout(nn.Module):

@@ -168,3 +168,36 @@ def test_a_point_posterior_with_kl_is_weight_decay():
     torch.testing.assert_close(bd.KL()(net.q(), net.p()).sum(), decay)
     out = net(torch.ones(1, 2))
     torch.testing.assert_close(out, torch.tensor([[-0.9]]))
+
+
+def test_what_would_train_another_model_than_was_meant_is_refused():
+    x, y = made(2)
+    stack = bd.stacked([alone(0), alone(1)])
+
+    def begun(batch_size=4, divergence=None, strength=1.0, all_of_it=True):
+        objective = bd.Objective(
+            bd.Gaussian(torch.ones(2)), divergence, num_data=ROWS, strength=strength
+        )
+        more = objective.parameters() if all_of_it else []
+        optimizer = torch.optim.Adam([*stack.parameters(), *more])
+        return next(
+            fit_trials(stack, objective, x, y, optimizer, 1, batch_size=batch_size, seeds=[0, 1])
+        )
+
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        begun(batch_size=0)
+    with pytest.raises(ValueError, match=r"strength .* shape \(2,\), one a trial, got \(3,\)"):
+        begun(strength=torch.ones(3))
+    with pytest.raises(ValueError, match=r"alpha .* shape \(2, 1\), one a trial, got \(2,\)"):
+        begun(divergence=bd.JSG(torch.tensor([0.2, 0.3])))
+    with pytest.raises(ValueError, match=r"lacks likelihood\.rho"):
+        begun(all_of_it=False)
+    with pytest.raises(ValueError, match="at least one model"):
+        bd.stacked([])
+
+
+def test_an_objective_and_a_bound_are_not_taken_for_each_other():
+    with pytest.raises(TypeError, match="divergence must be a Divergence such as KL"):
+        bd.Objective(bd.Gaussian(), bd.RenyiVI(0.5), num_data=3)
+    with pytest.raises(TypeError, match="method must be a Method such as RenyiVI"):
+        bd.Evidence(bd.Gaussian(), bd.KL(), num_data=3)

@@ -200,6 +200,8 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
     The loss of a stack is the sum of theirs, so each trial learns as it would alone. Priors of one
     family may differ in their parameters; what else is not random must be the same in all models.
     """
+    if not models:
+        raise ValueError("a stack must have at least one model, got none")
     first = models[0]
     if any(model.layout != first.layout for model in models):
         raise ValueError("models of one stack must have the same layout of random weights")

@@ -208,6 +208,8 @@ class Evidence(Objective):
         samples: int = 10,
         over: Over = batched,
     ) -> None:
+        if not isinstance(method, Method):
+            raise TypeError(f"method must be a Method such as RenyiVI(0.5), got {method!r}")
         if samples < 2 and not isinstance(method, ELBO):
             raise ValueError(f"samples must be at least 2 for {method}, got {samples}")
         super().__init__(likelihood, KL(), num_data=num_data, samples=samples, over=over)

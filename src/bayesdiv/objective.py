@@ -120,6 +120,8 @@ class Objective(nn.Module):
         super().__init__()
         self._warmed: Tensor
         self._strengths: Tensor | None
+        if divergence is not None and not isinstance(divergence, Divergence):
+            raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
         if num_data < 1:
             raise ValueError(f"num_data must be at least 1, got {num_data}")
         if samples < 1:

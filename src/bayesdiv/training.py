@@ -204,6 +204,11 @@ def _check(
             f"num_data must be the number of training examples, {len(batches.x)} in batches, got "
             f"{objective.num_data}"
         )
+    check_optimizer(model, objective, optimizer)
+
+
+def check_optimizer(model: nn.Module, objective: Objective, optimizer: Optimizer) -> None:
+    """Refuse an optimizer that lacks a parameter that is to learn."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, part in (("model", model), ("objective", objective)):
         for key, parameter in part.named_parameters():

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from bayesdiv.bayesian import Bayesian
 from bayesdiv.draws import draw_weights
 from bayesdiv.objective import Loss, Objective
-from bayesdiv.training import Step
+from bayesdiv.training import Step, check_optimizer
 from bayesdiv.training import step as plain_step
 
 
@@ -72,6 +72,9 @@ def fit_trials(
         [torch.Size([4]), torch.Size([4])]
     """
     _check(model, objective, x, y, seeds)
+    check_optimizer(model, objective, optimizer)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     model.to(x.device)
     objective.to(x.device)
     objective.prepare(model)
@@ -132,5 +135,15 @@ def _check(
         )
     if len(seeds) != len(x):
         raise ValueError(f"seeds must be one a trial, {len(x)}, got {len(seeds)}")
+    for name, value in (
+        ("strength", objective.strength),
+        ("alpha", getattr(objective.divergence, "alpha", None)),
+    ):
+        wanted = (len(x),) if name == "strength" else (len(x), 1)
+        if isinstance(value, Tensor) and value.dim() and value.shape != wanted:
+            raise ValueError(
+                f"{name} given as a tensor must have shape {wanted}, one a trial, got "
+                f"{tuple(value.shape)}"
+            )
     if x.shape[1] != objective.num_data:
         raise ValueError(f"num_data must be the rows of x, {x.shape[1]}, got {objective.num_data}")

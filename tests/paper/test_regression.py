@@ -192,6 +192,25 @@ def test_the_verdict_counts_rows(results):
     assert regression_rmse.verdict(results).outcome is Outcome.NOT
 
 
+def test_the_verdict_counts_each_js_loss_by_itself(results):
+    """The better of two on each row would flatter both."""
+    for index, data in enumerate(RMSE):
+        mean = RMSE[data]["kl"].mean
+        fake(results, data, "js_g", mean + (0.2 if index % 2 else -0.2))
+        fake(results, data, "js_a", mean + (-0.2 if index % 2 else 0.2))
+        fake(results, data, "lambda_kl", mean - 0.1)
+    verdict = regression_rmse.verdict(results)
+    assert verdict.outcome is Outcome.PARTLY
+    assert "JS-G is at or below our KL on 3, JS-A on 3" in verdict.sentence
+    assert "tuned λKL on 3 and 3" in verdict.sentence
+
+
+def test_a_result_without_its_numbers_is_told_in_a_sentence(results):
+    regression_results.place(results, "yacht", "kl").write_text("{}")
+    with pytest.raises(bd.runs.RunError, match="must hold a list 'rmse'"):
+        regression_rmse.verdict(results)
+
+
 def test_without_results_there_is_a_sentence(tmp_path):
     with pytest.raises(bd.runs.RunError, match="there are no regression results"):
         regression_nll.draw(tmp_path, tmp_path)

@@ -60,10 +60,16 @@ def parser() -> ArgumentParser:
 def reproduce(settings: Namespace) -> None:
     """Draw what is asked for, say how ours stands to theirs, and write the page."""
     results, out = Path(settings.results), Path(settings.out)
+    wanted = chosen(settings.names)
+    if not results.is_dir() and not settings.quick:
+        errors.print(
+            f"[dim]note: there is no folder {escape(str(results))}, so nothing counts as computed: "
+            "the project's own results are in results/ of its repository; see --results[/]",
+            soft_wrap=True,
+        )
     if settings.list or not settings.names:
         output.print(_overview([standing(entry, results) for entry in CATALOGUE]))
         return
-    wanted = chosen(settings.names)
     effort = Effort.QUICK if settings.quick else Effort.FULL
     if settings.quick:
         results, out = out / "quick" / "results", out / "quick"
@@ -136,7 +142,7 @@ def _overview(shown: list[Shown]) -> Table:
         table.add_column(column, no_wrap=column in ("name", "group"))
     for one in shown:
         colour, missing = COLOURS[one.verdict.outcome], len(one.missing)
-        lacks = f"; {missing} results missing" if missing else ""
+        lacks = f"; {missing} result{'s' if missing > 1 else ''} missing" if missing else ""
         sentence = escape(f"{one.verdict.sentence}{': ' if one.problem else ''}{one.problem}")
         stands = f"[{colour}]{one.verdict.outcome.value}[/]: {sentence}{lacks}"
         paper = f"{escape(one.entry.title)} ({escape(one.entry.label)})"

@@ -20,6 +20,11 @@ from bayesdiv.paper.regression import CONTENDERS, Protocol
 Published = Mapping[str, Mapping[str, Spread]]
 TOY = Protocol(trials=3, epochs=5, candidates=2, search_samples=2, test_samples=10)
 TOY_SETS = ("yacht",)
+CAVEAT = (
+    "χ-VI and TV-VI are estimators of ours (bayesdiv.evidence), over 100 draws of some hundred "
+    "weights, where one draw dominates: they hardly train, which says nothing of the published "
+    "columns."
+)
 
 
 class Cell(NamedTuple):
@@ -64,6 +69,8 @@ def cells(results: Path, key: str) -> dict[str, dict[str, Cell]]:
 
 
 def _cell(told: Mapping[str, Any], key: str) -> Cell:
+    if not isinstance(told.get(key), list):
+        raise runs.RunError(f"a regression result must hold a list {key!r}, got {sorted(told)}")
     ended = [value for value in told[key] if value is not None]
     mean = statistics.mean(ended) if ended else math.nan
     spread = statistics.stdev(ended) if len(ended) > 1 else 0.0
@@ -171,7 +178,7 @@ def _markdown(found: Mapping[str, Mapping[str, Cell]], published: Published, key
         rest = [f"[{spread_text(*theirs[n])}]" if n in theirs else "" for n in NOT_RERUN]
         lines.append(_row([data.replace("_", " "), *shown, *rest]))
     rest_of_them = ", ".join(COLUMNS[name] for name in NOT_RERUN)
-    note = f"{rest_of_them}: published, not rerun; their functions are not given."
+    note = f"{rest_of_them}: published, not rerun; their functions are not given. {CAVEAT}"
     return "\n".join([*lines, "", note, ""])
 
 
@@ -204,6 +211,7 @@ def _latex(found: Mapping[str, Mapping[str, Cell]], published: Published, key: s
         [
             rf"% Test {key.upper()}, mean and standard deviation over {_trials(found)} trials.",
             "% Needs the package booktabs.",
+            f"% {CAVEAT}",
             rf"\begin{{tabular}}{{l{'c' * (len(names) + len(NOT_RERUN))}}}",
             r"\toprule",
             head + r" \\ \midrule",
@@ -230,10 +238,11 @@ def _tex(text: str) -> str:
 
 
 def verdict(results: Path, key: str, published: Published) -> Verdict:
-    """Whether our KL is the published one, and whether a JS loss is at or below our KL.
+    """Whether our KL is the published one, and whether each JS loss is at or below our KL.
 
-    Reproduced if KL lies within one published spread on five of the six rows and JS-G or JS-A at or
-    below our KL on four; partly if one of the two holds.
+    Reproduced if KL lies within one published spread on five of the six rows and JS-G or JS-A, by
+    itself, at or below our KL on four; partly if one of the two holds. KL has nothing to tune, so
+    the tuned λKL is told beside it.
     """
     found = cells(results, key)
     rows = [data for data in published if {"kl", "js_g", "js_a"} <= found[data].keys()]
@@ -244,15 +253,21 @@ def verdict(results: Path, key: str, published: Published) -> Verdict:
         for data in rows
         if abs(found[data]["kl"].mean - published[data]["kl"].mean) <= published[data]["kl"].spread
     ]
-    ahead = [
-        data
-        for data in rows
-        if min(found[data][name].mean for name in ("js_g", "js_a")) <= found[data]["kl"].mean
-    ]
-    met = (len(near) >= 5) + (len(ahead) >= 4)
+    ahead = {name: _rows_ahead(found, rows, name, "kl") for name in ("js_g", "js_a")}
+    met = (len(near) >= 5) + (max(ahead.values()) >= 4)
     outcome = (Outcome.NOT, Outcome.PARTLY, Outcome.REPRODUCED)[met]
+    tuned = ""
+    if all("lambda_kl" in found[data] for data in rows):
+        against = [_rows_ahead(found, rows, name, "lambda_kl") for name in ahead]
+        tuned = f", at or below the tuned λKL on {against[0]} and {against[1]}"
     return Verdict(
         outcome,
-        f"our KL lies within one published spread on {len(near)} of {len(rows)} rows, JS-G or JS-A "
-        f"at or below our KL on {len(ahead)}",
+        f"our KL lies within one published spread on {len(near)} of {len(rows)} rows; JS-G is at "
+        f"or below our KL on {ahead['js_g']}, JS-A on {ahead['js_a']}{tuned}",
     )
+
+
+def _rows_ahead(
+    found: Mapping[str, Mapping[str, Cell]], rows: Sequence[str], one: str, other: str
+) -> int:
+    return sum(found[data][one].mean <= found[data][other].mean for data in rows)
