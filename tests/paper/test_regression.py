@@ -239,3 +239,11 @@ def test_choices_stay_with_their_trials():
     assert torch.equal(many.x[2], inner.x[0])
     choice = Choice(*(torch.arange(3.0).repeat_interleave(2) for _ in range(2)))
     assert choice.alpha.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_page_shows_the_tables_of_the_committed_results(tmp_path):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "paper" / "regression.md").read_text()
+    for item in (regression_rmse, regression_nll):
+        (table_,) = (p for p in item.draw(root / "results", tmp_path) if p.suffix == ".md")
+        assert table_.read_text() in page
