@@ -311,6 +311,62 @@ def test_tune_of_classes_is_after_accuracy_if_asked(classes, capsys):
     assert told["best"]["value"] == found["value"][found["state"] == "complete"].max()
 
 
+def test_tune_of_a_regression_is_after_rmse_if_asked(numbers, capsys):
+    assert call("tune", numbers, "--aim", "rmse", "--out", "t", *FEW) == 0
+    assert "validation RMSE" in capsys.readouterr().out
+    found = pd.read_csv("t/trials.csv")
+    told = json.loads(Path("t/result.json").read_text())
+    assert told["best"]["value"] == found["value"][found["state"] == "complete"].min()
+
+
+def test_tune_says_which_settings_of_a_search_differ_and_what_to_do(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
+    other = [*FEW, "--trials", "1", "--epochs", "2"]
+    assert call("tune", numbers, "--out", "t", *other) == 2
+    assert complaint(capsys).strip() == (
+        "bayesdiv: the search in t was begun with other settings: epochs is 3 there and 2 here; "
+        "choose another --out"
+    )
+    assert call("tune", numbers, "--out", "t", *other, "--storage", "sqlite:///t/search.db") == 2
+    assert (
+        complaint(capsys).strip().endswith("epochs is 3 there and 2 here; choose another --storage")
+    )
+
+
+def test_a_setting_given_outside_its_range_is_noted(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", "--learning_rate", "10", *FEW, "--trials", "1") == 0
+    told = capsys.readouterr().err
+    assert "note: learning_rate is 10, outside the range 0.0003 to 0.03" in told
+    assert "strength" not in told
+    assert pd.read_csv("t/trials.csv")["learning_rate"].between(3e-4, 3e-2).all()
+
+
+def test_a_finished_tune_trains_only_what_it_has_not_trained_yet(numbers, monkeypatch):
+    trained = []
+
+    def counted(*arguments, train=experiments.train):
+        trained.append(arguments[1:3])
+        return train(*arguments)
+
+    monkeypatch.setattr(experiments, "train", counted)
+    command = ["tune", numbers, "--target", "y", "--out", "t", *FEW, "--divergence", "KL"]
+    command += ["--strength_range", "5", "6"]  # the best are not those given
+    assert call(*command) == 0
+    assert len(trained) == 2
+    before = Path("t/result.json").read_bytes()
+    assert call(*command) == 0
+    assert len(trained) == 2
+    assert Path("t/result.json").read_bytes() == before
+    changed = table()
+    changed["y"] *= 1.5
+    changed.to_csv(numbers, index=False)
+    assert call(*command) == 0
+    assert len(trained) == 4
+    Path("t/result.json").write_text("{")
+    assert call(*command) == 0
+    assert len(trained) == 6
+
+
 def test_tune_keeps_to_its_ranges_and_goes_on_to_more_trials(numbers):
     ranges = ["--alpha_range", "0.2", "0.3", "--strength_range", "5", "6"]
     assert call("tune", numbers, "--out", "t", *ranges, *FEW) == 0
@@ -356,6 +412,7 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     assert "Traceback" not in told
     done = finished()
     assert 0 < done < 90
+    assert "failed" not in {tried.state for tried in tuning.trials(search)}
     assert call("tune", numbers, *options, "--trials", done + 2) == 0
     assert finished() == done + 2
     assert len(pd.read_csv("t/trials.csv").query("state in ('complete', 'pruned')")) == done + 2
@@ -437,10 +494,17 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
         (["tune", "diabetes", "--trials", "0"], "trials must be at least 1, got 0"),
         (["tune", "diabetes", "--workers", "0"], "workers must be at least 1, got 0"),
         (["tune", "diabetes", "--folds", "999"], "folds must lie between 1 and half"),
-        (["tune", "diabetes", "--aim", "accuracy"], "rmse, nll, coverage, got accuracy"),
+        (
+            ["tune", "diabetes", "--aim", "accuracy"],
+            "the aim of a regression must be one of nll, rmse, got accuracy",
+        ),
         (
             ["tune", "diabetes", "--aim", "beauty"],
-            "aim must be one of 'nll', 'accuracy', got beauty",
+            "the aim of a regression must be one of nll, rmse, got beauty",
+        ),
+        (
+            ["tune", "digits", "--aim", "rmse"],
+            "the aim of a classification must be one of nll, accuracy, ece, got rmse",
         ),
         (["tune", "diabetes", "--alpha_range", "0", "2"], "alpha must lie in [0, 1], got 2"),
         (["tune", "diabetes", "--strength_range", "3", "1"], "low below high, got 3.0 and 1.0"),

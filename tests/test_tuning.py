@@ -13,11 +13,12 @@ from pathlib import Path
 import optuna
 import pytest
 import torch
+from matplotlib.contour import QuadContourSet
 from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv import experiments, tuning
+from bayesdiv import experiments, plots, tuning
 from bayesdiv.data import load
 from bayesdiv.experiments import Training
 from bayesdiv.tuning import LogUniform, Search, Space, Uniform, workers
@@ -132,6 +133,7 @@ def test_an_error_of_the_objective_is_raised_and_its_trial_is_run_anew(tmp_path)
     tuning.tune(fails_once, search)
     states = [tried.state for tried in tuning.trials(search)]
     assert sorted(states) == ["complete"] * 3 + ["failed"]
+    assert tuning.trials(search)[1].reason == "KeyError: 'a mistake'"
 
 
 def test_a_search_stopped_by_hand_repeats_the_trial_it_was_at(tmp_path):
@@ -148,6 +150,9 @@ def test_a_search_stopped_by_hand_repeats_the_trial_it_was_at(tmp_path):
         tuning.tune(stopped, search)
     tuning.tune(stopped, search)
     (again,) = [tried for tried in tuning.trials(search) if tried.retry_of is not None]
+    left = tuning.trials(search)[1]
+    assert (left.state, left.reason) == ("stopped", "stopped by hand")
+    assert (again.state, again.reason) == ("complete", "")
     assert again.retry_of == 1
     assert again.settings == {"x": calls[1]}
     assert len(calls) == 4
@@ -261,7 +266,7 @@ def test_a_caller_stopped_by_hand_ends_its_workers_and_leaves_their_trials_waiti
     os.kill(caller.pid, signal.SIGINT)
     caller.join(60)
     found = tuning.trials(search)
-    assert [tried.state for tried in found] == ["failed"] * 2 + ["waiting"] * 3
+    assert [tried.state for tried in found] == ["stopped"] * 2 + ["waiting"] * 3
     assert sorted(tried.retry_of for tried in found[3:]) == [0, 1]
     assert {t.retry_of: t.settings for t in found[3:]} == {t.number: t.settings for t in found[:2]}
 
@@ -355,11 +360,21 @@ def test_a_file_that_is_no_database_is_told(tmp_path):
 def test_another_aim_or_subject_is_not_mixed_into_a_study(tmp_path):
     search = Search(tmp_path / "study.db", trials=2)
     tuning.tune(bowl, search, about={"data": "one"})
-    with pytest.raises(ValueError, match="begun to minimize, not to maximize"):
+    with pytest.raises(ValueError, match="it is to minimize there and to maximize here"):
         tuning.tune(bowl, dataclasses.replace(search, aim=tuning.ACCURACY), about={"data": "one"})
     with pytest.raises(ValueError, match="data is one there and two here"):
         tuning.tune(bowl, search, about={"data": "two"})
     tuning.tune(bowl, dataclasses.replace(search, name="other"), about={"data": "two"})
+
+
+def test_only_the_settings_that_differ_are_told(tmp_path):
+    search = Search(tmp_path / "study.db", trials=1)
+    tuning.tune(bowl, search, about={"training": {"epochs": 20, "seed": 0, "hidden": [5]}})
+    with pytest.raises(tuning.OtherStudy, match="choose another name or storage") as caught:
+        tuning.tune(bowl, search, about={"training": {"epochs": 10, "seed": 0, "hidden": [7]}})
+    assert caught.value.differs == (
+        "epochs is 20 there and 10 here, hidden is [5] there and [7] here"
+    )
 
 
 def test_an_objective_without_a_number_is_told(tmp_path):
@@ -473,12 +488,23 @@ def test_the_test_part_has_no_say(tmp_path, diabetes):
 def test_accuracy_is_an_aim_for_classes_alone(tmp_path, diabetes):
     search = Search(tmp_path / "study.db", trials=2, aim=tuning.ACCURACY)
     with pytest.raises(
-        ValueError, match="a regression must be one of rmse, nll, coverage, got acc"
+        ValueError, match="the aim of a regression must be one of nll, rmse, got accuracy"
     ):
         tuning.tune_experiment(diabetes, bd.KL(), QUICK, search)
     cancer = load("breast_cancer")
     tuned = tuning.tune_experiment(cancer, bd.KL(), QUICK, search, folds=2)
     assert 0.5 < tuned.best.value <= 1
+
+
+def test_rmse_is_an_aim_for_a_regression_alone(tmp_path, diabetes):
+    search = Search(tmp_path / "study.db", trials=1, aim=tuning.RMSE)
+    with pytest.raises(ValueError, match="must be one of nll, accuracy, ece, got rmse"):
+        tuning.tune_experiment(load("breast_cancer"), bd.KL(), QUICK, search)
+    once = dataclasses.replace(QUICK, epochs=1)
+    tuned = tuning.tune_experiment(diabetes, bd.KL(), once, search, folds=1)
+    _, result = experiments.train(diabetes, bd.KL(), once)
+    # The trial takes the mean of two halves; the root of a mean is not the mean of roots.
+    assert tuned.best.value == pytest.approx(result["validation"]["rmse"], rel=0.02)
 
 
 def test_a_range_that_the_divergence_refuses_is_told_before_the_search(tmp_path, diabetes):
@@ -523,3 +549,52 @@ def test_one_fold_is_the_split_as_it_is(diabetes):
         ValueError, match="folds must lie between 1 and half of the 354 rows, got 0"
     ):
         tuning.dealt(diabetes, 0)
+
+
+# Figures -------------------------------------------------------------------------------------
+
+
+def tried_with(values: list[float]) -> list[tuning.Tried]:
+    """Finished trials with these values, at settings that lie on no line."""
+    return [
+        tuning.Tried(
+            k,
+            {"alpha": (k * 0.37) % 1, "strength": 10 ** (k % 3)},
+            value,
+            "complete",
+            "",
+            1.0,
+            None,
+        )
+        for k, value in enumerate(values)
+    ]
+
+
+def worse_than_shown(values: list[float], aim: tuning.Aim) -> list[float]:
+    """The numbers of the trials that the history marks as worse than shown."""
+    axes = plots.search_history(tried_with(values), aim, "").axes[0]
+    marks = [c for c in axes.collections if c.get_label() == "worse than shown"]
+    return [x for mark in marks for x, _ in mark.get_offsets().tolist()]
+
+
+@pytest.mark.parametrize("aim", [tuning.RMSE, tuning.ACCURACY])
+def test_the_history_marks_the_trials_far_off_and_never_the_best(aim):
+    """5.4357951 is 5.4357953 in single precision."""
+    sign = 1 if aim.best is min else -1
+    near = [sign * value for value in (5.4357951, 5.44, 5.45, 5.46)]
+    assert worse_than_shown(near, aim) == []
+    assert worse_than_shown([*near, sign * 99.0], aim) == [4]
+
+
+def test_the_contour_of_few_trials_is_points_alone_and_of_many_has_round_ticks():
+    values = [5.4357951 + 0.0123 * k for k in range(12)]
+    few = plots.search_contour(tried_with(values[:9]), ("alpha", "strength"), tuning.NLL, "")
+    assert len(few.axes) == 1
+    assert not [c for c in few.axes[0].collections if isinstance(c, QuadContourSet)]
+    many = plots.search_contour(tried_with(values), ("alpha", "strength"), tuning.NLL, "")
+    many.draw_without_rendering()
+    _, bar = many.axes
+    ticks = [tick.get_text() for tick in bar.get_yticklabels()]
+    assert 3 <= len(ticks) <= 14
+    assert len(set(ticks)) == len(ticks)
+    assert max(map(len, ticks)) <= len("5.43")

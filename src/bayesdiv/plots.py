@@ -27,6 +27,7 @@ TRIALS: dict[str, dict[str, Any]] = {
     "pruned": {"marker": "o", "facecolors": "white", "edgecolors": "black", "s": 22},
     "diverged": {"marker": "X", "facecolors": "white", "edgecolors": "black", "s": 50},
 }
+SURFACE = 10  # trials below which a surface between them would show shapes that are not there
 BEST: dict[str, Any] = {"marker": "*", "s": 320, "color": "#D55E00", "edgecolors": "white"}
 
 History = Sequence[Mapping[str, Any]]
@@ -174,6 +175,7 @@ def search_contour(
         title: of the whole.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
 
     figure = Figure(figsize=(7, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -183,7 +185,7 @@ def search_contour(
     shade = _surface(axes, tried, axes_of, aim)
     if shade is not None:
         label = f"validation {_aim_label(aim)}"
-        figure.colorbar(shade, ax=axes, label=label, format="%.3f")
+        figure.colorbar(shade, ax=axes, label=label, format=ScalarFormatter(useOffset=False))
     for kind, look in TRIALS.items():
         points = [trial.settings for trial in tried if _kind(trial) == kind and trial.settings]
         if points:
@@ -206,9 +208,12 @@ def _surface(
 ) -> "QuadContourSet | None":
     """Filled contours of values interpolated between trials; None for too few trials."""
     import numpy as np
+    from matplotlib.ticker import MaxNLocator
     from matplotlib.tri import LinearTriInterpolator, Triangulation
 
     valued = [trial for trial in tried if trial.value is not None and trial.settings]
+    if len(valued) < SURFACE:
+        return None
     places = [np.array([trial.settings[name] for trial in valued]) for name in axes_of]
     # Interpolated along the axes as they are drawn: a setting on a log axis by its logarithm.
     places = [
@@ -217,13 +222,13 @@ def _surface(
     values = np.array([trial.value for trial in valued])
     try:
         between = LinearTriInterpolator(Triangulation(*places), values)
-    except (RuntimeError, ValueError):  # fewer than three trials, or all on a line
+    except (RuntimeError, ValueError):  # all on a line
         return None
     x, y = np.meshgrid(*(np.linspace(p.min(), p.max(), 200) for p in places))
     return axes.contourf(
         *(p if name == "alpha" else 10**p for name, p in zip(axes_of, (x, y), strict=True)),
         between(x, y),
-        levels=np.linspace(*_value_limits(valued, aim), 13),
+        levels=MaxNLocator(12).tick_values(*_value_limits(valued, aim)),  # round numbers
         cmap="viridis_r" if aim.best is min else "viridis",
         extend="max" if aim.best is min else "min",
     )
@@ -243,7 +248,8 @@ def search_history(tried: Sequence["Tried"], aim: "Aim", title: str) -> "Figure"
         values = [worst if t.value is None else min(max(t.value, low), high) for t in group]
         if group:
             axes.scatter([t.number for t in group], values, label=kind, zorder=3, **look)
-    beyond = [t.number for t in tried if t.value is not None and not low <= t.value <= high]
+    edge = high if aim.best is min else -low
+    beyond = [t.number for t in tried if t.value is not None and _loss(t, aim) > edge]
     if beyond:
         arrow: dict[str, Any] = {
             "marker": "^" if aim.best is min else "v",
@@ -290,7 +296,8 @@ def _aim_label(aim: "Aim") -> str:
 
 def _value_limits(tried: Sequence["Tried"], aim: "Aim") -> tuple[float, float]:
     """From the best value to beyond the usual; a few much worse ones do not flatten the rest."""
-    losses = torch.tensor([_loss(trial, aim) for trial in tried if trial.value is not None])
+    found = [_loss(trial, aim) for trial in tried if trial.value is not None]
+    losses = torch.tensor(found, dtype=torch.float64)  # rounded, the best would lie outside
     if not len(losses):
         return 0.0, 1.0
     low = losses.min().item()

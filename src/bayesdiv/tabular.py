@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -35,6 +36,9 @@ Network = Callable[[int, int], nn.Module]
 
 UPDATES = 1000  # of a fit whose epochs are not given: a few seconds, and enough for small tables
 WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which only picks the best
+# By how much the noise learns faster than the weights, up to which rate: it begins as large as the
+# targets, and weights that are fitted to more noise than there is stay vague.
+NOISE_FASTER, NOISE_FASTEST = 10, 0.1
 ROWS_AT_A_TIME = 1024  # of a prediction, so that the memory of hidden layers has a ceiling
 
 
@@ -94,7 +98,8 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
         """Learn from rows whose targets are standardised or class numbers."""
         self._check_settings()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._columns = _moments(rows.x, rows.repeats)
+        # Divided by infinity, a column without anything to learn from says nothing later either.
+        self._columns = _moments(rows.x, rows.repeats, constant=np.inf)
         rows = rows._replace(x=_standardised(rows.x, self._columns))
         train, validation = self._split(rows)
         with _seeded(self._seed):
@@ -116,14 +121,31 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"hidden must name the units of each layer, got {self.hidden}")
         for name in ("epochs", "batch_size", "samples", "test_samples"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is None and name == "epochs":
+                continue
+            if not isinstance(value, Integral):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
+            if int(value) < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        self._check_parts()
         if not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 f"validation_fraction must lie in [0, 1), got {self.validation_fraction}"
             )
+
+    def _check_parts(self) -> None:
+        """That what the network and its loss are made of is of the right kind."""
+        if not (self.divergence is None or isinstance(self.divergence, Divergence)):
+            raise ValueError(f"divergence must be one such as JSA(0.3), got {self.divergence!r}")
+        if not (self.network is None or callable(self.network)):
+            raise ValueError(
+                "network must be a function of the numbers of inputs and outputs, got "
+                f"{self.network!r}"
+            )
+        if not (self.prior is None or callable(self.prior)):
+            raise ValueError(f"prior must be a prior such as FanIn(), got {self.prior!r}")
 
     def _split(self, rows: "_Rows") -> tuple["_Rows", "_Rows | None"]:
         """The rows to train on, and those that pick the best epoch."""
@@ -142,7 +164,9 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
     def _built(self, inputs: int, outputs: int) -> Bayesian:
         network = self.network or (lambda i, o: MLP(i, o, tuple(self.hidden)).build())
         prior = FanIn() if self.prior is None else self.prior
-        return bayesianize(network(inputs, outputs).float(), prior, start=self.start)
+        module = network(inputs, outputs).float()
+        _check_outputs(module, inputs, outputs)
+        return bayesianize(module, prior, start=self.start)
 
     def _epochs(self, model: Bayesian, likelihood: Likelihood, rows: "_Rows") -> Iterator[Epoch]:
         """Train, with a learning rate that falls to 0 along half a cosine."""
@@ -156,9 +180,7 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
         device = torch.device(self.device)
         model.to(device)
         objective.to(device)
-        optimizer = torch.optim.Adam(
-            [*model.parameters(), *objective.parameters()], lr=self.learning_rate
-        )
+        optimizer = torch.optim.Adam(self._groups(model, objective, likelihood))
         batches = Batches(*rows.tensors(device), self.batch_size, self._seed)
         epochs = self.epochs or math.ceil(UPDATES / len(batches))
         schedule = CosineAnnealingLR(optimizer, epochs * len(batches))
@@ -179,6 +201,17 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
             step=falling,
             accelerator=cast("Accelerator", _OneDevice(device)),
         )
+
+    def _groups(
+        self, model: Bayesian, objective: Objective, likelihood: Likelihood
+    ) -> list[dict[str, Any]]:
+        """The parameters with their learning rates: the noise has a faster one of its own."""
+        noise = list(likelihood.parameters())
+        known = {id(parameter) for parameter in noise}
+        others = [p for part in (model, objective) for p in part.parameters() if id(p) not in known]
+        rate = self.learning_rate
+        faster = min(NOISE_FASTER * rate, max(rate, NOISE_FASTEST))
+        return [{"params": others, "lr": rate}, {"params": noise, "lr": faster}]
 
 
 class BayesianRegressor(RegressorMixin, MultiOutputMixin, _Tabular):  # type: ignore[misc]
@@ -242,7 +275,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, _Tabular):  # type: ig
         rows = _distinct(x, quantity, _repeats(sample_weight, len(x)))
         self._targets = _moments(rows.y, rows.repeats)
         standard = rows._replace(y=_standardised(rows.y, self._targets))
-        return self._fit(standard, Gaussian(), rows.y.shape[1])
+        targets = rows.y.shape[1]
+        return self._fit(standard, Gaussian() if targets == 1 else _Gaussians(targets), targets)
 
     def predictive(self, X: ArrayLike) -> Predictive:
         """The mixture over weight draws, in the units of the target.
@@ -250,7 +284,11 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, _Tabular):  # type: ig
         It has what the other methods return and more: `log_prob`, `quantile`, and the variance in
         its two parts, `epistemic` (from not knowing the weights) and `aleatoric` (noise).
         """
-        standard = super().predictive(X).conditional
+        return self._in_units(super().predictive(X))
+
+    def _in_units(self, standardised: Predictive) -> Predictive:
+        """The same for targets in their own units."""
+        standard = standardised.conditional
         loc, scale = (torch.from_numpy(moment) for moment in self._targets)
         mean, stddev = loc + scale * standard.mean, scale * standard.stddev
         each = Normal(mean, stddev, validate_args=False)
@@ -260,9 +298,13 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, _Tabular):  # type: ig
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """Means of the targets, and their standard deviations if asked."""
-        predictive = self.predictive(X)
-        mean = self._shaped(predictive.mean)
-        return (mean, self._shaped(predictive.variance.sqrt())) if return_std else mean
+        standardised = super().predictive(X)
+        mean = self._shaped(self._in_units(standardised).mean)
+        if not return_std:
+            return mean
+        # The square of a deviation in the units of the target may overflow, or vanish.
+        std = standardised.variance.sqrt() * torch.from_numpy(self._targets.scale)
+        return mean, self._shaped(std)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
         """Lower and upper ends of the central intervals that hold a target with this probability.
@@ -382,18 +424,39 @@ class _Moments(NamedTuple):
     scale: Floats
 
 
-def _moments(values: Floats, repeats: Floats) -> _Moments:
-    """Mean and standard deviation of each column; a constant column has scale 1."""
+def _moments(values: Floats, repeats: Floats, constant: float = 1.0) -> _Moments:
+    """Mean and standard deviation of each column; `constant` for one that differs by rounding."""
     width = np.ptp(values, axis=0)
-    width = np.where(width > 0, width, 1.0)
+    varies = width > 10 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
+    width = np.where(varies, width, 1.0)
     loc = np.average(values, axis=0, weights=repeats)
     # In units of the width, so that the squares neither overflow nor vanish.
     variance = np.average(((values - loc) / width) ** 2, axis=0, weights=repeats)
-    return _Moments(loc, np.where(np.ptp(values, axis=0) > 0, width * np.sqrt(variance), 1.0))
+    return _Moments(loc, np.where(varies, width * np.sqrt(variance), constant))
 
 
 def _standardised(values: Floats, moments: _Moments) -> Floats:
     return (values - moments.loc) / moments.scale
+
+
+def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
+    """That two rows of zeros give as many outputs as there must be."""
+    with torch.no_grad():  # evaluating, which leaves running statistics alone
+        found = tuple(network.eval()(torch.zeros(2, inputs, dtype=torch.float32)).shape)
+    network.train()
+    if found[1:] != (outputs,):
+        one = found[1] if len(found) == 2 else f"shape {found} for two rows"
+        raise ValueError(f"network must give {outputs} output{'s' * (outputs > 1)}, got {one}")
+
+
+class _Gaussians(Gaussian):
+    """Several targets, each normal with a learned noise level of its own."""
+
+    def __init__(self, targets: int) -> None:
+        super().__init__(torch.ones(targets))
+
+    def _for(self, loc: Tensor, axes: int) -> Tensor:
+        return self.scale  # (targets,), the last axis of the outputs
 
 
 class _Repeated(nn.Module):

@@ -1,10 +1,11 @@
 """`bayesdiv tune`: search alpha, strength and learning rate on the validation data."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
@@ -12,6 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+import bayesdiv
 from bayesdiv import divergences, experiments, runs, tuning
 from bayesdiv.cli.console import NAMES, errors, output, print_notes, say, spread
 from bayesdiv.cli.options import add_data, command_parser, data_settings, load_data, training_of
@@ -20,7 +22,7 @@ from bayesdiv.divergences import Divergence
 from bayesdiv.experiments import Training
 from bayesdiv.tuning import Aim, LogUniform, Search, Space, Tried, Tuned, Uniform
 
-AIMS = {"nll": tuning.NLL, "accuracy": tuning.ACCURACY}
+AIMS = {aim.key: aim for aim in (tuning.NLL, tuning.ACCURACY, tuning.RMSE)}
 SETTINGS = ("alpha", "strength", "learning_rate")
 USUAL = Space()
 
@@ -39,7 +41,13 @@ def parser() -> ArgumentParser:
         default={"class_path": "bayesdiv.JSA"},
         help="KL, JSG, JSA, …, or an import path of yours; its alpha is searched if it has one",
     )
-    command.add_argument("--aim", type=Literal["nll", "accuracy"], default="nll", help="what for")
+    command.add_argument(
+        "--aim",
+        type=str,
+        default="nll",
+        help="validation metric that decides which trial is best: nll (lowest) for any data, "
+        "accuracy (highest) or ece (lowest) for classes, rmse (lowest) for a regression",
+    )
     command.add_argument("--trials", type=int, default=30, help="how many in all")
     command.add_argument("--workers", type=int, default=1, help="processes that share the trials")
     command.add_argument(
@@ -84,10 +92,11 @@ def tune(settings: Namespace) -> None:
         name=name,
         trials=settings.trials,
         seed=settings.seed,
-        aim=AIMS[settings.aim],
+        aim=AIMS.get(settings.aim) or Aim(settings.aim),  # checked with the data
         workers=settings.workers,
     )
-    with _shown(search) as tell:
+    _note_outside(divergence, training, _space(settings))
+    with _shown(search) as tell, _told_otherwise(settings, folder):
         tuned = tuning.tune_experiment(
             splits,
             divergence,
@@ -103,7 +112,7 @@ def tune(settings: Namespace) -> None:
     output.print(_table(tried, search, splits.name))
     _write(folder, settings, tuned, tried, search.aim, splits)
     with errors.status("training the best settings and those given afresh"):
-        _compare(folder, splits, tuned, divergence, training)
+        _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / 'best.yaml'}; train them with")
     say(f"  bayesdiv train {settings.data} --config {folder / 'best.yaml'} --out runs/{name}")
 
@@ -114,6 +123,32 @@ def _space(settings: Namespace) -> Space:
         strength=LogUniform(*settings.strength_range),
         learning_rate=LogUniform(*settings.learning_rate_range),
     )
+
+
+def _note_outside(divergence: Divergence, training: Training, space: Space) -> None:
+    ranges = space.ranges(divergence)
+    for name, value in tuning.outside(divergence, training, space).items():
+        low, high = ranges[name].low, ranges[name].high
+        errors.print(
+            f"[dim]note: {name} is {value:g}, outside the range {low:g} to {high:g} that is "
+            "searched, so the settings given are not the first trial[/]",
+            soft_wrap=True,
+        )
+
+
+@contextlib.contextmanager
+def _told_otherwise(settings: Namespace, folder: Path) -> Iterator[None]:
+    """What differs from the search that is there, in the words of this command."""
+    try:
+        yield
+    except tuning.OtherStudy as error:
+        place, option = (
+            (f" in {folder}", "--out") if settings.storage is None else ("", "--storage")
+        )
+        raise ValueError(
+            f"the search{place} was begun with other settings: {error.differs}; "
+            f"choose another {option}"
+        ) from None
 
 
 # While it runs -------------------------------------------------------------------------------
@@ -236,19 +271,61 @@ def _csv(tried: Sequence[Tried]) -> str:
     return str(pd.DataFrame(rows).astype({"retry_of": "Int64"}).to_csv(index=False))
 
 
-def _compare(
-    folder: Path, splits: Splits, tuned: Tuned, divergence: Divergence, training: Training
-) -> None:
+Pair = tuple[Divergence, Training]
+
+
+def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair]) -> None:
     """The test metrics of the best settings and of those given, trained with the same seed."""
-    pairs = {"best": (tuned.divergence, tuned.training), "given": (divergence, training)}
-    results = {name: experiments.train(splits, *pair)[1] for name, pair in pairs.items()}
-    found = {name: result["test"] for name, result in results.items()}
+    kept = _kept(folder / "result.json")
+    data = _digest(splits)
+    trained: list[dict[str, Any]] = []
+    found = {}
+    for which, pair in pairs.items():
+        told = {"data": data, **_described(*pair)}
+        known = [entry["test"] for entry in (*kept, *trained) if entry["settings"] == told]
+        found[which] = known[0] if known else experiments.train(splits, *pair)[1]["test"]
+        trained.append({"settings": told, "test": found[which]})
+    _print_comparison(splits.name, list(tuned.best.settings), pairs, found)
+    if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
+        say("No trial was better than the settings given.")
+    result = {"best": tuned.best._asdict(), "test": found, "trained": trained}
+    runs.write_json(folder / "result.json", result)
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    """What an earlier call has trained; nothing where the file cannot tell."""
+    with contextlib.suppress(runs.RunError, KeyError, TypeError):
+        return [
+            {key: entry[key] for key in ("settings", "test")}
+            for entry in runs.read_json(path)["trained"]
+        ]
+    return []
+
+
+def _described(divergence: Divergence, training: Training) -> dict[str, Any]:
+    """All that a training depends on besides its data, as JSON gives it back."""
+    return {
+        "version": bayesdiv.__version__,
+        "divergence": experiments.described(divergence),
+        "training": {**asdict(training), "hidden": list(training.hidden)},
+    }
+
+
+def _digest(splits: Splits) -> str:
+    """A file may have changed since under the same name."""
+    found = hashlib.sha256()
+    for part in (splits.train, splits.validation, splits.test):
+        for rows in part:
+            found.update(rows.contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _print_comparison(
+    title: str, names: list[str], pairs: dict[str, Pair], found: dict[str, dict[str, float]]
+) -> None:
     table = Table(
-        title=f"{escape(splits.name)}: test data, trained afresh",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        title=f"{escape(title)}: test data, trained afresh", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    names = list(tuned.best.settings)
     table.add_column("settings", no_wrap=True)
     for name in (*names, *found["best"]):
         table.add_column(NAMES.get(name, name.replace("_", " ")), justify="right", no_wrap=True)
@@ -257,6 +334,3 @@ def _compare(
         cells = [f"{value:.3g}" for value in values]
         table.add_row(which, *cells, *(spread([value]) for value in found[which].values()))
     output.print(table)
-    if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
-        say("No trial was better than the settings given.")
-    runs.write_json(folder / "result.json", {"best": tuned.best._asdict(), "test": found})

@@ -13,19 +13,22 @@ from bayesdiv.tuning.experiment import (
     Tuned,
     Uniform,
     dealt,
+    outside,
     tune_experiment,
     with_settings,
 )
-from bayesdiv.tuning.search import ACCURACY, NLL, Aim, Best, Search, Tell, Tried
-from bayesdiv.tuning.study import best, trials
+from bayesdiv.tuning.search import ACCURACY, NLL, RMSE, Aim, Best, Search, Tell, Tried
+from bayesdiv.tuning.study import OtherStudy, best, trials
 from bayesdiv.tuning.workers import WorkerFailed, tune
 
 __all__ = [
     "ACCURACY",
     "NLL",
+    "RMSE",
     "Aim",
     "Best",
     "LogUniform",
+    "OtherStudy",
     "Search",
     "Space",
     "Tell",
@@ -35,6 +38,7 @@ __all__ = [
     "WorkerFailed",
     "best",
     "dealt",
+    "outside",
     "trials",
     "tune",
     "tune_experiment",

@@ -1,7 +1,7 @@
 """The search over the settings of an experiment: alpha, strength, learning rate."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -138,7 +138,8 @@ def tune_experiment(
 ) -> Tuned:
     """Search alpha, strength and learning rate of an experiment on its validation data.
 
-    The test part is never looked at. The settings given are tried first.
+    The test part is never looked at. The settings given are tried first, unless one lies
+    `outside` its range.
 
     Args:
         splits: the data.
@@ -180,10 +181,26 @@ def tune_experiment(
     objective = _Validation(
         dealt(splits, folds, training.seed), divergence, training, space, search.aim.key
     )
-    begin = {name: getattr(divergence if name == "alpha" else training, name) for name in ranges}
-    inside = all(ranges[name].low <= value <= ranges[name].high for name, value in begin.items())
-    found = tune(objective, search, start=begin if inside else None, about=depends, tell=tell)
+    begin = None if outside(divergence, training, space) else _given(divergence, training, ranges)
+    found = tune(objective, search, start=begin, about=depends, tell=tell)
     return Tuned(*with_settings(divergence, training, found.settings), found)
+
+
+def outside(divergence: Divergence, training: Training, space: Space) -> dict[str, float]:
+    """The settings given that lie outside their ranges: a search does not begin with these.
+
+    Examples:
+        >>> from bayesdiv import KL
+        >>> outside(KL(), Training(learning_rate=10.0), Space())
+        {'learning_rate': 10.0}
+    """
+    ranges = space.ranges(divergence)
+    given = _given(divergence, training, ranges)
+    return {k: v for k, v in given.items() if not ranges[k].low <= v <= ranges[k].high}
+
+
+def _given(divergence: Divergence, training: Training, names: Iterable[str]) -> dict[str, float]:
+    return {name: getattr(divergence if name == "alpha" else training, name) for name in names}
 
 
 def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
@@ -307,7 +324,7 @@ def _state(experiment: Experiment) -> dict[str, dict[str, torch.Tensor]]:
 
 def _check_aim(aim: Aim, splits: Splits) -> None:
     classes = isinstance(splits.task, Classification)
-    keys = ("accuracy", "nll", "ece") if classes else ("rmse", "nll", "coverage")
+    keys = ("nll", "accuracy", "ece") if classes else ("nll", "rmse")
     if aim.key not in keys:
         task = "classification" if classes else "regression"
         raise ValueError(f"the aim of a {task} must be one of {', '.join(keys)}, got {aim.key}")

@@ -33,6 +33,7 @@ class Aim:
 
 NLL = Aim("nll", min)
 ACCURACY = Aim("accuracy", max)
+RMSE = Aim("rmse", min)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Tried(NamedTuple):
     number: int
     settings: dict[str, Any]
     value: float | None
-    state: str  # waiting, running, complete, pruned or failed
+    state: str  # waiting, running, complete, pruned, failed, or stopped by hand
     reason: str
     seconds: float | None
     retry_of: int | None  # the trial that was killed

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bayesdiv.tuning.search import Best, Search, Tried
 
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
+STOPPED = "stopped by hand"  # the reason of such a trial
 OPENINGS = 5  # a new database can be met while another process is still making its tables
 
 
@@ -63,14 +64,18 @@ def tried_in(study: optuna.Study) -> list[Tried]:
 
 
 def _as_tried(trial: FrozenTrial) -> Tried:
-    state = "failed" if trial.state == TrialState.FAIL else trial.state.name.lower()
-    value = None if trial.state == TrialState.FAIL else trial.value
+    failed = trial.state == TrialState.FAIL
+    reason = trial.user_attrs.get("reason", "")
+    state = trial.state.name.lower()
+    if failed:
+        state = "stopped" if reason == STOPPED else "failed"
+    value = None if failed else trial.value
     return Tried(
         trial.number,
         dict(trial.params),
         value,
         state,
-        trial.user_attrs.get("reason", ""),
+        reason,
         None if trial.duration is None else trial.duration.total_seconds(),
         trial.system_attrs.get("failed_trial"),
     )
@@ -219,20 +224,40 @@ def _one_at_a_time(engine: sqlalchemy.Engine) -> None:
     engine.dispose()  # connections from before do not know of this
 
 
+class OtherStudy(ValueError):
+    """A study that was begun with other settings; `differs` says which."""
+
+    def __init__(self, name: str, differs: str) -> None:
+        super().__init__(name, differs)
+        self.name = name
+        self.differs = differs
+
+    def __str__(self) -> str:
+        return (
+            f"the study {self.name!r} was begun with other settings: {self.differs}; "
+            "choose another name or storage"
+        )
+
+
 def check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:
     """Refuse to go on with a study that is about something else; note it in a new one."""
-    if study.direction != search.aim.direction:
-        raise ValueError(
-            f"the study {search.name!r} was begun to {study.direction.name.lower()}, not to "
-            f"{search.aim.direction.name.lower()}: choose another name or storage"
-        )
     there = study.user_attrs.get("about")
+    if there is not None and (found := _differences(there, about)):
+        raise OtherStudy(search.name, ", ".join(found))
+    if study.direction != search.aim.direction:
+        goals = (study.direction.name.lower(), search.aim.direction.name.lower())
+        raise OtherStudy(search.name, "it is to {} there and to {} here".format(*goals))
     if there is None:
         study.set_user_attr("about", about)
-        return
-    for key in sorted(there.keys() | about.keys()):
-        if there.get(key) != about.get(key):
-            raise ValueError(
-                f"the study {search.name!r} was begun with other settings: {key} is "
-                f"{there.get(key)} there and {about.get(key)} here; choose another name or storage"
-            )
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """A phrase for each setting that differs, by its own name where settings are nested."""
+    found = []
+    for key in sorted(there.keys() | here.keys()):
+        one, two = there.get(key), here.get(key)
+        if isinstance(one, Mapping) and isinstance(two, Mapping):
+            found += _differences(one, two)
+        elif one != two:
+            found.append(f"{key} is {one} there and {two} here")
+    return found

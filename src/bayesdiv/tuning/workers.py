@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from bayesdiv.training import Diverged
 from bayesdiv.tuning.search import Best, Search, Tell
-from bayesdiv.tuning.study import best, check_same, opened, tried_in
+from bayesdiv.tuning.study import STOPPED, best, check_same, opened, tried_in
 
 PAUSE = 0.5  # seconds between two looks at the database while there is nothing to do
 AHEAD = 100  # trials planned at once; all that wait are read again with every look
@@ -157,8 +157,14 @@ def _run(
     except UpdateFinishedTrialError:
         return  # this process slept for so long that another has taken the trial over
     except BaseException as error:
+        by_hand = isinstance(error, KeyboardInterrupt)
+        with contextlib.suppress(UpdateFinishedTrialError):
+            trial.set_user_attr(
+                "reason", STOPPED if by_hand else f"{type(error).__name__}: {error}"
+            )
         failed = study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-        if isinstance(error, KeyboardInterrupt) and failed.state == TrialState.FAIL:
+        if by_hand and failed.state == TrialState.FAIL:
+            failed.user_attrs = {k: v for k, v in failed.user_attrs.items() if k != "reason"}
             RetryHeartbeatStaleTrialCallback()(study, failed)  # for when the search goes on
         raise
 
