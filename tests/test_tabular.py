@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -150,9 +151,53 @@ def test_several_targets_have_units_of_their_own():
     np.testing.assert_allclose((model.predict(X) - wanted) / both.std(0), 0.0, atol=0.03)
     low, high = model.predict_interval(X)
     assert low.shape == high.shape == (200, 2)
-    first, second = (high - low).mean(0) / both.std(0)
-    assert first == pytest.approx(second, rel=0.05)  # one noise level for standardised targets
     assert clone(model).set_params(epochs=1).fit(X, both[:, :1]).predict(X).shape == (200, 1)
+
+
+def test_each_target_has_intervals_of_its_own_width():
+    """Against the noise that was put into each, on 2000 new rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2200, 2))
+    y = X @ [[1.0, 1.0], [-1.0, 1.0]] + rng.normal(size=(2200, 2)) * [0.2, 2.0]
+    model = BayesianRegressor(**LINEAR, **LONGER, random_state=0).fit(X[:200], y[:200])
+    low, high = model.predict_interval(X[200:])
+    inside = (low < y[200:]) & (y[200:] < high)
+    np.testing.assert_allclose(inside.mean(0), 0.9, atol=0.05)
+    np.testing.assert_allclose((high - low).mean(0), 2 * 1.645 * np.array([0.2, 2.0]), rtol=0.2)
+
+
+def test_little_noise_is_found_by_the_default_fit_which_asks_for_more_epochs():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2100, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.1 * rng.normal(size=2100)
+    with pytest.warns(ConvergenceWarning, match="raise epochs, such as epochs=1000"):
+        model = BayesianRegressor(random_state=0).fit(X[:100], y[:100])
+    low, high = model.predict_interval(X[100:])
+    assert np.mean((low < y[100:]) & (y[100:] < high)) > 0.85
+    assert (high - low).mean() < 0.95
+
+
+def test_a_default_fit_of_noisy_targets_is_long_enough():
+    BayesianRegressor(random_state=0).fit(*load_diabetes(return_X_y=True))  # without a warning
+
+
+@pytest.mark.parametrize("other", [0.1, np.nextafter(0.1, 1.0)])
+def test_a_column_that_differs_by_rounding_says_nothing(other):
+    X, y = line(rows=60)
+    X = np.column_stack([X, np.where(np.arange(60) % 2, 0.1, other)])
+    model = BayesianRegressor(**(QUICK | {"epochs": 2}), random_state=0).fit(X, y)
+    for new in (0.1001, -1e9):
+        moved = np.column_stack([X[:, :3], np.full(60, new)])
+        assert np.array_equal(model.predict(moved), model.predict(X))
+
+
+@pytest.mark.parametrize("unit", [2.0**660, 2.0**-990])
+def test_deviations_follow_targets_whose_squares_are_no_numbers(unit):
+    X, y = line(rows=60)
+    model = BayesianRegressor(**(QUICK | {"epochs": 2}), random_state=0)
+    wanted = clone(model).fit(X, y).predict(X, return_std=True)[1]
+    found = clone(model).fit(X, unit * y).predict(X, return_std=True)[1]
+    np.testing.assert_allclose(found / unit, wanted, rtol=1e-5)
 
 
 def test_predictions_follow_the_units_of_the_table():
@@ -321,6 +366,16 @@ def test_a_loss_that_is_not_finite_is_told():
         ({"strength": -1.0}, "strength must be finite and not negative, got -1.0"),
         ({"start": 0.0}, "start must be positive, got 0.0"),
         ({"hidden": 50}, "hidden must name the units of each layer, got 50"),
+        ({"epochs": 2.5}, "epochs must be a whole number, got 2.5"),
+        ({"samples": None}, "samples must be a whole number, got None"),
+        ({"divergence": "kl"}, r"divergence must be one such as JSA\(0.3\), got 'kl'"),
+        ({"network": 5}, "network must be a function of .* inputs and outputs, got 5"),
+        ({"network": lambda i, o: nn.Linear(i, 3)}, "network must give 1 output, got 3"),
+        (
+            {"network": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.Flatten(0))},
+            r"network must give 1 output, got shape \(2,\) for two rows",
+        ),
+        ({"prior": "x"}, r"prior must be a prior such as FanIn\(\), got 'x'"),
     ],
 )
 def test_a_bad_setting_is_named_when_it_is_used(settings, sentence):

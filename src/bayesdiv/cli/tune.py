@@ -312,8 +312,8 @@ def _described(divergence: Divergence, training: Training) -> dict[str, Any]:
 
 
 def _digest(splits: Splits) -> str:
-    """A file may have changed since under the same name."""
-    found = hashlib.sha256()
+    """The rows and the units of the target: a file may have changed under the same name."""
+    found = hashlib.sha256(repr(splits.task).encode())
     for part in (splits.train, splits.validation, splits.test):
         for rows in part:
             found.update(rows.contiguous().numpy().tobytes())
