@@ -14,7 +14,16 @@ from torch import Tensor, nn
 import bayesdiv
 from bayesdiv import divergences, metrics, runs
 from bayesdiv.bayesian import bayesian_modules, bayesianize
-from bayesdiv.data import Classification, Encoder, Part, Regression, Splits
+from bayesdiv.data import (
+    Bias,
+    Classification,
+    DataError,
+    Encoder,
+    Part,
+    Regression,
+    Splits,
+    load,
+)
 from bayesdiv.divergences import KL, Divergence
 from bayesdiv.likelihoods import Classes, Gaussian, Likelihood, balanced
 from bayesdiv.nets import MLP, Conv
@@ -454,6 +463,44 @@ def task_of(settings: Mapping[str, Any]) -> Regression | Classification:
     if task.pop("kind") == "Regression":
         return Regression(**task)
     return Classification(tuple(task["classes"]))
+
+
+def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> Splits:
+    """The data of a run, loaded again as its settings say.
+
+    Raises:
+        DataError: they cannot be had any more, or are not those the run was trained with.
+    """
+    source = settings["data"]
+    if "data" not in source:
+        raise DataError(f"{name} does not say where its data came from")
+    try:
+        splits = load(
+            source["data"],
+            target=source["target"],
+            seed=source["seed"],
+            noise=source["noise"],
+            bias=None if source["bias"] is None else Bias.parse(source["bias"]),
+            task=asked_task(source["as_classes"]),
+        )
+    except OSError as error:
+        raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None
+    except KeyError as error:
+        raise DataError(f"{name} does not say the {error} of its data") from None
+    same = describe(experiment, splits, source)
+    for key in ("encoder", "task", "num_data"):
+        if same[key] != settings[key]:
+            raise DataError(
+                f"{source['data']} has changed since {name} was trained: its {key} differs"
+            )
+    return splits
+
+
+def asked_task(as_classes: bool | None) -> type[Regression] | type[Classification] | None:
+    """What `--as_classes` says about the target; None leaves it to the data."""
+    if as_classes is None:
+        return None
+    return Classification if as_classes else Regression
 
 
 def encoder_of(settings: Mapping[str, Any]) -> Encoder:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesdiv import divergences
-from bayesdiv.data import Bias, Classification, DataError, Regression, Splits, load
+from bayesdiv.data import Bias, DataError, Splits, load
 from bayesdiv.divergences import JSA, JSG, Divergence
-from bayesdiv.experiments import Training
+from bayesdiv.experiments import Training, asked_task
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -64,7 +64,7 @@ def load_data(settings: "Namespace", seed: int) -> Splits:
         seed=seed,
         noise=settings.noise,
         bias=bias,
-        task=task_of(settings.as_classes),
+        task=asked_task(settings.as_classes),
     )
 
 
@@ -75,13 +75,6 @@ def data_settings(settings: "Namespace") -> dict[str, Any]:
     if Path(settings.data).exists():
         told["data"] = str(Path(settings.data).resolve())
     return told
-
-
-def task_of(as_classes: bool | None) -> type[Regression] | type[Classification] | None:
-    """What --as_classes says about the target; None leaves it to the data."""
-    if as_classes is None:
-        return None
-    return Classification if as_classes else Regression
 
 
 def training_of(settings: "Namespace") -> Training:

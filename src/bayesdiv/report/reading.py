@@ -13,7 +13,7 @@ from torch import Tensor
 
 import bayesdiv
 from bayesdiv import experiments, runs
-from bayesdiv.data import Bias, Classification, DataError, Regression, Splits, load
+from bayesdiv.data import Classification, Regression, Splits
 from bayesdiv.experiments import Experiment
 from bayesdiv.predictive import Predictive
 
@@ -146,40 +146,8 @@ def tested(run: Run) -> Tested:
     Raises:
         DataError: the data cannot be had any more, or are not those it was trained with.
     """
-    splits = _loaded(run)
+    splits = experiments.reloaded(run.experiment, run.settings, run.name)
     return Tested(run, splits, run.experiment.predict(splits.test.x))
-
-
-def _loaded(run: Run) -> Splits:
-    source = run.settings["data"]
-    if "data" not in source:
-        raise DataError(f"{run.name} does not say where its data came from")
-    try:
-        splits = load(
-            source["data"],
-            target=source["target"],
-            seed=source["seed"],
-            noise=source["noise"],
-            bias=None if source["bias"] is None else Bias.parse(source["bias"]),
-            task=_task(source["as_classes"]),
-        )
-    except OSError as error:
-        raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None
-    except KeyError as error:
-        raise DataError(f"{run.name} does not say the {error} of its data") from None
-    same = experiments.describe(run.experiment, splits, source)
-    for key in ("encoder", "task", "num_data"):
-        if same[key] != run.settings[key]:
-            raise DataError(
-                f"{source['data']} has changed since {run.name} was trained: its {key} differs"
-            )
-    return splits
-
-
-def _task(as_classes: bool | None) -> type[Regression] | type[Classification] | None:
-    if as_classes is None:
-        return None
-    return Classification if as_classes else Regression
 
 
 def versions() -> str:
