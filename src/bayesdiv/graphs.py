@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from bayesdiv.training import step as plain_step
 
 log = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 _Key = tuple[tuple[torch.Size, torch.dtype], ...]
 
 
@@ -54,7 +55,7 @@ class Graphed:
         if key not in self._seen:
             # Makes the optimizer's state and every lazily built table, which a recording must not.
             self._seen.add(key)
-            return _aside(lambda: plain_step(loss_of, batch, optimizer, backward))
+            return aside(lambda: plain_step(loss_of, batch, optimizer, backward))
         if key not in self._recorded:
             self._recorded[key] = _recorded(loss_of, batch, optimizer, backward)
         recorded = self._recorded[key]
@@ -69,14 +70,14 @@ class Graphed:
             self._told = True
 
 
-def _aside(run: Callable[[], Loss]) -> Loss:
-    """On a stream of its own, as a recording asks of what runs before it."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        loss = run()
-    torch.cuda.current_stream().wait_stream(aside)
-    return loss
+def aside(run: Callable[[], Result]) -> Result:
+    """Run on a stream of its own, as a recording asks of what comes before it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        result = run()
+    torch.cuda.current_stream().wait_stream(stream)
+    return result
 
 
 def _recorded(

@@ -8,7 +8,6 @@ there for every σ, so the exact values are infinite from the start.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, Uniform
 
-from bayesdiv import JSA, JSG, KL, Estimator, MonteCarlo, Quadrature, __version__, plots, runs
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv import JSA, JSG, KL, Estimator, MonteCarlo, Quadrature, plots, runs
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,8 +71,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
     tell("integration")
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "infinite": "null",
         "bound": JSA(settings.alpha).bound,
         "scale": scale.tolist(),

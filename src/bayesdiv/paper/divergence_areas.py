@@ -6,7 +6,6 @@ integrand is (1-α) q log(q/M) + α p log(p/M); for KL it is q log(q/p).
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv import JSA, JSG, KL, Points, Quadrature, WeightedKL, __version__, plots, runs
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv import JSA, JSG, KL, Points, Quadrature, WeightedKL, plots, runs
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,8 +63,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
     divergences = (KL(), JSG(settings.alpha), JSA(settings.alpha))
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "x": x.tolist(),
         "integrand": {name: values.tolist() for name, values in integrands.items()},
         "area": {name: torch.trapezoid(values, x).item() for name, values in integrands.items()},

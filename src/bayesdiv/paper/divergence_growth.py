@@ -9,7 +9,6 @@ most of the range, as the paper says a higher λ does.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, WeightedKL, __version__, plots, runs
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, WeightedKL, plots, runs
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,8 +72,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
     tell(f"{settings.points} means and {settings.points} variances")
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "mean": _along(means, means.new_tensor(settings.posterior_variance), settings),
         "variance": _along(means.new_tensor(settings.posterior_loc), variances, settings),
     }

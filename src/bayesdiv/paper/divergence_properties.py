@@ -10,7 +10,6 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,9 @@ from bayesdiv import (
     UnmodifiedJSA,
     UnmodifiedJSG,
     WeightedKL,
-    __version__,
     runs,
 )
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 PLACE = Path("figures", "divergence_properties.json")
 KINDS: dict[str, Callable[[float], Divergence]] = {
@@ -100,8 +98,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
         }
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "rows": rows,
     }
     runs.write_json(results / PLACE, told)

@@ -27,6 +27,7 @@ from bayesdiv.data import Part
 from bayesdiv.data.images import Parts, complement, resized
 from bayesdiv.divergences import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
 from bayesdiv.estimators import Auto
+from bayesdiv.graphs import aside
 from bayesdiv.layout import Layout
 from bayesdiv.nets.resnet import ResNet, Stem, imagenet_stem
 from bayesdiv.paper.item import Tell
@@ -280,11 +281,7 @@ class Recorded:
     def __call__(self) -> None:
         """One step."""
         if self.done < _WARM_STEPS:
-            aside = torch.cuda.Stream()  # as a recording asks of what runs before it
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
-                self.step()
-            torch.cuda.current_stream().wait_stream(aside)
+            aside(self.step)
             self.done += 1
             return
         if self.graph is None:

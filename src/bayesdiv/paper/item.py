@@ -14,9 +14,12 @@ with a line of progress.
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
+
+import bayesdiv
 
 Tell = Callable[[str], None]
 
@@ -44,6 +47,11 @@ class Verdict(NamedTuple):
 
     outcome: Outcome
     sentence: str
+
+
+def stamp() -> dict[str, str]:
+    """What made a result: the version and the date."""
+    return {"version": bayesdiv.__version__, "date": datetime.now(UTC).date().isoformat()}
 
 
 class Item(Protocol):

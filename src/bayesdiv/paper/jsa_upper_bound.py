@@ -5,15 +5,14 @@ mirrored; so alpha up to ½ shows them all.
 """
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch.distributions import Normal
 
-from bayesdiv import JSA, KL, Quadrature, __version__, plots, runs
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv import JSA, KL, Quadrature, plots, runs
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 PLACE = Path("figures", "jsa_upper_bound.json")
 ROUNDING = 1e-12  # nats, by which integration may exceed the bound
@@ -58,8 +57,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
         curves.append({"alpha": alpha, "bound": divergence.bound, "JSA": values})
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "loc": loc.tolist(),
         "KL": KL()(q, p).tolist(),
         "curves": curves,

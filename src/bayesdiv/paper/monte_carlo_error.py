@@ -10,7 +10,6 @@ q = N(5, 1), p = N(0, 1). Three estimates, since the paper calls two things JS-G
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv import JSG, Divergence, MonteCarlo, WeightedKL, __version__, plots, runs
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv import JSG, Divergence, MonteCarlo, WeightedKL, plots, runs
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,8 +93,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
             found.append(entry)
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "exact": exact,
         "needed": {name: _needed(found, name, settings) for name in TITLES},
         "counts": found,

@@ -382,8 +382,6 @@ def compute(
         "noise": _listed(likelihood.scale.detach().cpu() * outer.scale),
         "diverged": bad,
         "seconds": time.perf_counter() - began,
-        "hardware": hardware(device),
-        "torch": torch.__version__,
     }
 
 

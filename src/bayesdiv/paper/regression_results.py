@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import bayesdiv
 from bayesdiv import runs
 from bayesdiv.data.uci import PAPER
+from bayesdiv.paper.item import stamp
 from bayesdiv.paper.regression import CONTENDERS, Job, Protocol, Trial, computed, hardware
 
 FOLDER = "regression"
@@ -91,11 +90,10 @@ def found(results: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _stamp(device: torch.device) -> dict[str, Any]:
-    """What made a result: version, hardware, date, command."""
+    """What made a result: version, date, hardware, command."""
     return {
-        "version": bayesdiv.__version__,
+        **stamp(),
         "torch": torch.__version__,
         "hardware": hardware(device),
-        "date": datetime.now(UTC).date().isoformat(),
         "command": "bayesdiv reproduce regression",
     }

@@ -7,7 +7,6 @@ weighted KLs of eq. gmex. The border of the closed form, JS-G with its normalise
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv import JSG, KL, ReverseKL, WeightedKL, __version__, plots, runs
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv import JSG, KL, ReverseKL, WeightedKL, plots, runs
+from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,8 +62,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
     tell(f"{settings.alphas} alphas, {settings.differences} scales")
     told = {
         "settings": asdict(settings),
-        "version": __version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **stamp(),
         "difference": difference.tolist(),
         "alpha": alphas,
         "border": {
