@@ -5,31 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from scipy import integrate, stats
 
 from bayesdiv import runs
 from bayesdiv.paper import boundedness as item
 from bayesdiv.paper.item import Effort, Outcome
+from figures import assert_drawn
 
 COMMITTED = Path(__file__).parents[2] / "results"
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("results")
-    assert item.missing(folder)
-    assert item.verdict(folder).outcome is Outcome.OPEN
-    item.compute(folder, Effort.QUICK, lambda line: None)
-    return folder
-
-
 def test_a_toy_size_is_computed_drawn_and_judged(results, tmp_path):
-    assert item.missing(results) == []
-    (path,) = item.draw(results, tmp_path)
-    image = Image.open(path).convert("L")
-    assert image.width > 1500
-    assert np.asarray(image).std() > 10
+    assert_drawn(item, results, tmp_path, width=1500)
     assert item.verdict(results).outcome is Outcome.PARTLY
 
 

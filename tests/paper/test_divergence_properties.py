@@ -8,18 +8,9 @@ import torch
 
 from bayesdiv import runs
 from bayesdiv.paper import divergence_properties as item
-from bayesdiv.paper.item import Effort, Outcome
+from bayesdiv.paper.item import Outcome
 
 COMMITTED = Path(__file__).parents[2] / "results"
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("results")
-    assert item.missing(folder)
-    assert item.verdict(folder).outcome is Outcome.OPEN
-    item.compute(folder, Effort.QUICK, lambda line: None)
-    return folder
 
 
 def test_a_toy_size_is_computed_and_judged(results):
