@@ -4,8 +4,6 @@ A run has one file, results/images/EXPERIMENT/CONTENDER[-TAG]/foldK[-noiseS].jso
 has finished: a plan that was stopped goes on with the files that are missing.
 """
 
-import csv
-import io
 import math
 import multiprocessing
 import os
@@ -627,37 +625,3 @@ def compute(results: Path, names: Sequence[str], effort: Effort, tell: Tell) -> 
     ordered = dict.fromkeys(need for name in names for need in (*plan(name).needs, name))
     for name in ordered:
         execute(name, results, Machine.here(), tell, changed=toy if quick else lambda whole: whole)
-
-
-def write_table(
-    out: Path, name: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str
-) -> list[Path]:
-    """A table as CSV, Markdown and LaTeX, with a sentence on what it shows."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
-    latex = [
-        f"% {note}",
-        "% Needs the package booktabs.",
-        rf"\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}",
-        rf"\toprule {' & '.join(map(_tex, head))} \\ \midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    written = {
-        ".csv": text.getvalue(),
-        ".md": "\n".join([note, "", *lines, ""]),
-        ".tex": "\n".join([*latex, ""]),
-    }
-    for ending, content in written.items():
-        runs.write(out / f"{name}{ending}", content.encode())
-    return [out / f"{name}{ending}" for ending in written]
-
-
-def _tex(text: str) -> str:
-    signs = {"%": r"\%", "_": r"\_", "±": r"$\pm$", "λ": r"$\lambda$", "α": r"$\alpha$"}
-    for sign, command in {**signs, "×": r"$\times$", "–": "--"}.items():
-        text = text.replace(sign, command)
-    return text

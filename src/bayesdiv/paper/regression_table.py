@@ -16,6 +16,7 @@ from bayesdiv.paper import regression_results
 from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
 from bayesdiv.paper.published import COLUMNS, NOT_RERUN, Spread
 from bayesdiv.paper.regression import CONTENDERS, Protocol
+from bayesdiv.paper.tables import tex
 
 Published = Mapping[str, Mapping[str, Spread]]
 TOY = Protocol(trials=3, epochs=5, candidates=2, search_samples=2, test_samples=10)
@@ -195,15 +196,15 @@ def _markdown_cell(cell: Cell | None, mark: str, theirs: Spread | None) -> str:
 def _latex(found: Mapping[str, Mapping[str, Cell]], published: Published, key: str) -> str:
     names = _columns(found)
     titles = [*(CONTENDERS[n].title for n in names), *(COLUMNS[n] for n in NOT_RERUN)]
-    head = " & ".join(["Data", *map(_tex, titles)])
+    head = " & ".join(["Data", *map(tex, titles)])
     body = []
     for data, row in found.items():
         marked, theirs = marks(row), published.get(data, {})
         ours = [_tex_cell(row.get(n), marked.get(n, "")) for n in names]
-        body.append(" & ".join([_tex(SETS[data].title), *ours, *("" for _ in NOT_RERUN)]) + r" \\")
+        body.append(" & ".join([tex(SETS[data].title), *ours, *("" for _ in NOT_RERUN)]) + r" \\")
         if theirs:
             shown = [
-                rf"{{\footnotesize {_tex(spread_text(*theirs[n]))}}}" if n in theirs else ""
+                rf"{{\footnotesize {tex(spread_text(*theirs[n]))}}}" if n in theirs else ""
                 for n in [*names, *NOT_RERUN]
             ]
             body.append(" & ".join([r"\quad published", *shown]) + r" \\")
@@ -227,14 +228,7 @@ def _tex_cell(cell: Cell | None, mark: str) -> str:
     if cell is None:
         return "--"
     style = {"**": r"\textbf", "*": r"\textit", "": ""}[mark]
-    return f"{style}{{{_tex(cell.text)}}}" if style else _tex(cell.text)
-
-
-def _tex(text: str) -> str:
-    signs = {"±": r"$\pm$", "λ": r"$\lambda$", "χ": r"$\chi$", "α": r"$\alpha$", "½": r"$\frac12$"}
-    for sign, command in {**signs, "_": r"\_", "é": r"\'e", "%": r"\%"}.items():
-        text = text.replace(sign, command)
-    return text
+    return f"{style}{{{tex(cell.text)}}}" if style else tex(cell.text)
 
 
 def verdict(results: Path, key: str, published: Published) -> Verdict:

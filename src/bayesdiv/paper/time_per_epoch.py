@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from bayesdiv.paper import images_results
+from bayesdiv.paper import images_results, tables
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import write_table
 from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
 from bayesdiv.paper.training_curves import demand
 
@@ -57,7 +56,7 @@ def draw(results: Path, out: Path) -> list[Path]:
         "patches, JS-A by samples of both distributions."
     )
     head = ["divergence", "seconds", "over KL", "published seconds", "published over KL"]
-    return write_table(out, "time_per_epoch", head, rows, note)
+    return tables.write(out, "time_per_epoch", head, rows, note)
 
 
 def verdict(results: Path) -> Verdict:

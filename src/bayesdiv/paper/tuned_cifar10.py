@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdiv import runs
-from bayesdiv.paper import images_results
+from bayesdiv.paper import images_results, tables
 from bayesdiv.paper.images import CONTENDERS, Setting
 from bayesdiv.paper.images_results import (
     NOISE,
@@ -16,7 +16,6 @@ from bayesdiv.paper.images_results import (
     searched,
     tuned,
     validation_accuracy,
-    write_table,
 )
 from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
 from bayesdiv.paper.training_curves import demand
@@ -74,7 +73,7 @@ def table(
         "Settings with the best validation accuracy of fold 1 among the tries; start is the "
         f"posterior scale as a fraction of the prior's. {diverged} of our tries diverged."
     )
-    written = write_table(out, name, head, rows, note)
+    written = tables.write(out, name, head, rows, note)
     path = out / f"{name}.yaml"
     runs.write(path, _yaml(ours, experiment).encode())
     return [*written, path]

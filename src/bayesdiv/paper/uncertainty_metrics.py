@@ -5,9 +5,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from bayesdiv.paper import images_results
+from bayesdiv.paper import images_results, tables
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import ALL, THREE, folds, write_table
+from bayesdiv.paper.images_results import ALL, THREE, folds
 from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
 from bayesdiv.paper.training_curves import demand
 
@@ -60,7 +60,7 @@ def draw(results: Path, out: Path) -> list[Path]:
         f"averaged over {samples} draws of the weights where said; the loss is (λD + Σ NLL)/N, "
         "whose λ and number of weights and patches are not those of the paper."
     )
-    return write_table(out, "uncertainty_metrics", head, rows, note)
+    return tables.write(out, "uncertainty_metrics", head, rows, note)
 
 
 def _cell(runs: Sequence[dict[str, Any]], way: str, key: str) -> str:
