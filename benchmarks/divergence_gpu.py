@@ -1,83 +1,151 @@
-"""Divergences of 11.2 million weights on a GPU, forward and backward, beside the copy bandwidth.
+"""Time and memory of a summed divergence on a GPU, from loc and rho to both gradients.
 
-Prints milliseconds, the ratio to KL of the same mode, peak memory in units of the parameters, and
-as a floor the time to read loc and rho and write both gradients once.
+    python benchmarks/divergence_gpu.py [--most 1e8]
+
+Prints one Markdown table. The floor is the time to read loc and rho once and write both gradients
+once at the card's bandwidth, that of a large copy in the same run. Every time is that of replays of
+a recorded graph, so that it is the card's and not that of the launches. Memory is the peak beyond
+parameters and gradients, in units of the parameters loc and rho.
 """
 
+import argparse
 import json
 import os
+import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.distributions import Normal
-from torch.nn.functional import softplus
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import bayesdiv as bd
+from bayesdiv.gaussian import SoftplusNormal
 
-COUNT = 11_200_000
-PRIOR = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
+COUNTS = (1_000, 10_000, 100_000, 1_000_000, 11_200_000, 100_000_000)
+DIVERGENCES = {"KL": bd.KL(), "JS-G": bd.JSG(0.3), "JS-A": bd.JSA(0.3)}
+ROUNDS = 7
 
 
-def milliseconds(run: Callable[[], object], repeats: int = 20) -> float:
-    for _ in range(3):
+def recorded(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """A graph of it, after a warm-up on another stream as torch wants it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         run()
-    times = []
+    return graph
+
+
+def milliseconds(graph: torch.cuda.CUDAGraph, repeats: int) -> float:
+    """Of one replay among several in a row."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
     for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return sorted(times)[repeats // 2]
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / repeats
+
+
+def parameters(count: int) -> tuple[Tensor, Tensor]:
+    loc = (torch.randn(count, device="cuda") * 0.5).requires_grad_()
+    rho = (torch.randn(count, device="cuda") * 0.5 - 2).requires_grad_()
+    return loc, rho
+
+
+def pass_over(divergence: bd.Divergence, loc: Tensor, rho: Tensor) -> Callable[[], None]:
+    """Forward and backward, the gradients as they come."""
+    zero, one = torch.zeros((), device="cuda"), torch.ones((), device="cuda")
+    prior = Normal(zero, one, validate_args=False)
+    compute = bd.Auto().prepare_total(divergence, SoftplusNormal(loc, rho), prior)
+
+    def run() -> None:
+        loc.grad = rho.grad = None
+        compute(SoftplusNormal(loc, rho), prior, None).backward()  # type: ignore[no-untyped-call]
+
+    return run
+
+
+def extra_memory(run: Callable[[], None], loc: Tensor, rho: Tensor) -> float:
+    """The peak beyond parameters and gradients, in units of the parameters."""
+    run()
+    loc.grad = rho.grad = None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    peak = torch.cuda.max_memory_allocated() - before
+    loc.grad = rho.grad = None
+    size = loc.nbytes + rho.nbytes
+    return (peak - size) / size
+
+
+def bandwidth(count: int = 200_000_000) -> float:
+    """Bytes a millisecond, read and written, of a copy that no cache holds."""
+    source = torch.rand(count, device="cuda")
+    target = torch.empty_like(source)
+    graph = recorded(lambda: target.copy_(source))
+    return 2 * source.nbytes / statistics.median(milliseconds(graph, 5) for _ in range(ROUNDS))
+
+
+def measured(count: int, rate: float) -> list[dict[str, float | str]]:
+    """A row a divergence."""
+    loc, rho = parameters(count)
+    runs = {name: pass_over(divergence, loc, rho) for name, divergence in DIVERGENCES.items()}
+    memory = {name: extra_memory(run, loc, rho) for name, run in runs.items()}
+    graphs = {name: recorded(run) for name, run in runs.items()}
+    repeats = max(5, min(200, 200_000_000 // count))
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(ROUNDS):
+        for name, graph in graphs.items():
+            times[name].append(milliseconds(graph, repeats))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    floor = 16 * count / rate  # loc, rho and both gradients, in float32
+    return [
+        {
+            "weights": count,
+            "divergence": name,
+            "ms": medians[name],
+            "ns_a_weight": 1e6 * medians[name] / count,
+            "over_floor": medians[name] / floor,
+            "over_kl": medians[name] / medians["KL"],
+            "memory": memory[name],
+        }
+        for name in runs
+    ]
 
 
 def main() -> None:
-    loc = (torch.randn(COUNT, device="cuda") * 0.5).requires_grad_()
-    rho = (torch.randn(COUNT, device="cuda") * 0.5 - 2).requires_grad_()
-    source = torch.empty(4 * COUNT, device="cuda")
-    target = torch.empty_like(source)
-    copy = milliseconds(lambda: target.copy_(source))
-    floor = copy / 2  # four arrays once, where the copy moves eight
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, floor {floor:.3f} ms")
-    results = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "floor": floor}
-    cases = {
-        "KL": (bd.KL(), bd.Exact()),
-        "JS-G": (bd.JSG(0.3), bd.Exact()),
-        "JS-A": (bd.JSA(0.3), bd.Exact()),
-        "JS-A, 40 nodes": (bd.JSA(0.3), bd.Exact(nodes=40)),
-    }
-    print("| divergence | mode | ms | over KL | memory |\n|---|---|---|---|---|")
-    for mode, change in (("eager", lambda f: f), ("compiled", torch.compile)):
-        for name, (divergence, estimator) in cases.items():
-            q = Normal(loc, softplus(rho), validate_args=False)
-            compute = estimator.prepare(divergence, q, PRIOR)
-
-            def loss(
-                loc: Tensor, rho: Tensor, compute: bd.estimators.Computation = compute
-            ) -> Tensor:
-                return compute(Normal(loc, softplus(rho), validate_args=False), PRIOR, None).sum()
-
-            made = change(loss)
-
-            def step(made: Callable[[Tensor, Tensor], Tensor] = made) -> None:
-                loc.grad = rho.grad = None
-                made(loc, rho).backward()
-
-            step()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            time = milliseconds(step)
-            memory = (torch.cuda.max_memory_allocated() - before) / (loc.nbytes + rho.nbytes)
-            results[f"{name}, {mode}"] = time
-            over = time / results[f"KL, {mode}"]
-            print(f"| {name} | {mode} | {time:.2f} | {over:.2f} | {memory:.2f} |", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=float, default=1e8, help="the largest number of weights")
+    most = parser.parse_args().most
+    rate = bandwidth()
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}; "
+        f"copy bandwidth {rate / 1e6:,.0f} GB/s"
+    )
+    print("\n| weights | divergence | ms | ns a weight | over floor | over KL | memory |")
+    print("|---:|---|---:|---:|---:|---:|---:|")
+    rows = []
+    for count in (count for count in COUNTS if count <= most):
+        for row in measured(count, rate):
+            rows.append(row)
+            print(
+                f"| {count:,} | {row['divergence']} | {row['ms']:.4f} | {row['ns_a_weight']:.4f} "
+                f"| {row['over_floor']:.2f} | {row['over_kl']:.2f} | {row['memory']:.3f} |",
+                flush=True,
+            )
+        torch.cuda.empty_cache()
     if "OUT" in os.environ:
-        Path(os.environ["OUT"], "divergence_gpu.json").write_text(json.dumps(results, indent=1))
+        Path(os.environ["OUT"], "divergence_gpu.json").write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

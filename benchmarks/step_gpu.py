@@ -1,0 +1,171 @@
+"""Time of a whole training step of ResNet-18 on a GPU, beside that of a deterministic network.
+
+    python benchmarks/step_gpu.py [--rounds 7]
+
+First the step of the image experiments with one weight draw: bfloat16 images and activations,
+weights drawn and penalised in one kernel, Adam over the flat parameters, all recorded as one CUDA
+graph; the deterministic network takes the same way without noise and divergence. Then several draws
+at 32 pixels through `Objective`: one after the other, and all at once. Contenders take turns in
+each round, the medians of the rounds are printed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+import bayesdiv as bd
+from bayesdiv.data import Part
+from bayesdiv.data.images import Parts
+from bayesdiv.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
+from bayesdiv.paper.images import CONTENDERS, OURS, Execution, Recorded, Setting, Training
+
+DEVICE = torch.device("cuda")
+BATCH = 256
+CASES = (
+    (224, imagenet_stem, "7×7, stride 4"),
+    (32, small_stem, "3×3, stride 1"),
+    (32, imagenet_stem, "7×7, stride 4"),
+)
+NAMES = ("deterministic", "kl", "js_g", "js_a")
+DRAWS = ((64, small_stem, "3×3"), (64, imagenet_stem, "7×7"), (256, imagenet_stem, "7×7"))
+
+
+def milliseconds(run: Callable[[], object], repeats: int) -> float:
+    """Of one call among several in a row, by the clock of the card."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(repeats):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / repeats
+
+
+def medians(
+    contenders: dict[str, Callable[[], object]], rounds: int, repeats: int
+) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            times[name].append(milliseconds(run, repeats))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def images() -> Parts:
+    """Some batches of noise: what a step costs depends on no image."""
+    x = torch.rand(4 * BATCH, 3, 32, 32, device=DEVICE).bfloat16()
+    y = torch.arange(len(x), device=DEVICE) % 10
+    few = Part(x[:BATCH], y[:BATCH])
+    return Parts(Part(x, y), few, few)
+
+
+def single_draw(name: str, pixels: int, stem: Stem) -> Callable[[], None]:
+    """The recorded step of an image experiment."""
+    setting = Setting(name, **CONTENDERS[name].first)  # type: ignore[arg-type]
+    protocol = replace(OURS, pixels=pixels, stem=stem, batch_size=BATCH)
+    training = Training(images(), setting, protocol, 0, Execution.of(DEVICE))
+    step = Recorded(training.step)
+
+    def run() -> None:
+        training.position.zero_()
+        step()
+
+    for _ in range(4):
+        run()
+    return run
+
+
+def several_draws(
+    samples: int, stem: Stem, batch: int, over: bd.Over, step: Callable[..., object]
+) -> Callable[[], object]:
+    """A step through `Objective`, as `fit` takes it."""
+    torch.manual_seed(0)
+    net = bd.bayesianize(ResNet(classes=10, stem=stem).build(), bd.FanIn(2**0.5)).to(DEVICE)
+    objective = bd.Objective(bd.Classes(), bd.KL(), num_data=40_000, samples=samples, over=over)
+    objective.prepare(net)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True, capturable=True)
+    x = torch.randn(batch, 3, 32, 32, device=DEVICE).to(memory_format=torch.channels_last)
+    y = torch.randint(10, (batch,), device=DEVICE)
+
+    def loss(x: torch.Tensor, y: torch.Tensor) -> bd.Loss:
+        with torch.autocast("cuda", torch.bfloat16):
+            found: bd.Loss = objective(net, x, y)
+            return found
+
+    def run() -> object:
+        return step(loss, (x, y), optimizer, lambda total: total.backward())
+
+    for _ in range(3):
+        run()
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    torch.backends.cudnn.benchmark = True
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}")
+    told: list[dict[str, object]] = []
+    print(f"\nOne draw, batch {BATCH}, 11.2 million weights\n")
+    print(
+        "| pixels | stem | loss | ms | over deterministic | over KL |\n"
+        "|---:|---|---|---:|---:|---:|"
+    )
+    for pixels, stem, title in CASES:
+        found = medians(
+            {name: single_draw(name, pixels, stem) for name in NAMES}, rounds, 3000 // pixels
+        )
+        for name, value in found.items():
+            over = value / found["deterministic"], value / found["kl"]
+            told.append({"pixels": pixels, "stem": title, "loss": name, "ms": value})
+            loss = CONTENDERS[name].title
+            print(f"| {pixels} | {title} | {loss} | {value:.3f} | {over[0]:.3f} | {over[1]:.3f} |")
+        torch.cuda.empty_cache()
+    print("\nSeveral draws at 32 pixels, KL\n")
+    print(
+        "| draws | batch | stem | loop, ms | batched, ms | recorded loop, ms "
+        "| recorded batched, ms | batched over loop | recorded over loop |\n"
+        "|---:|---:|---|---:|---:|---:|---:|---:|---:|"
+    )
+    for samples in (4, 16):
+        for batch, stem, title in DRAWS:
+            ways = {
+                "loop": (bd.loop, bd.step),
+                "batched": (bd.batched, bd.step),
+                "recorded loop": (bd.loop, bd.Graphed()),
+                "recorded batched": (bd.batched, bd.Graphed()),
+            }
+            found = medians(
+                {name: several_draws(samples, stem, batch, *way) for name, way in ways.items()},
+                min(rounds, 3),
+                3,
+            )
+            told += [
+                {"draws": samples, "batch": batch, "stem": title, "way": name, "ms": value}
+                for name, value in found.items()
+            ]
+            times = " | ".join(f"{value:.2f}" for value in found.values())
+            gains = " | ".join(
+                f"{found['loop'] / found[name]:.1f} ×" for name in ("batched", "recorded batched")
+            )
+            print(
+                f"| {samples} | {batch} | {title} | {times} | {gains} |",
+                flush=True,
+            )
+            torch.cuda.empty_cache()
+    if "OUT" in os.environ:
+        Path(os.environ["OUT"], "step_gpu.json").write_text(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()
