@@ -3,7 +3,8 @@
 The network is 784-400-400-10; every contender holds the same posterior, the means of one network
 and standard deviations of 0.05, and returns mean class probabilities. All take turns in each round
 and the medians of the rounds are printed: one Markdown table a batch. "Draws kept" draws weights
-once, before the clock starts, and uses them for every batch.
+once, before the clock starts, and uses them for every batch. "The floor" is what then remains to
+be done: the products of all rows with the weights of each draw, and nothing else.
 
 Run: python benchmarks/predict.py
 
@@ -71,6 +72,28 @@ def averaged(net: nn.Module) -> Predict:
         return torch.stack([softmax(net(x), -1) for _ in range(DRAWS)]).mean(0)
 
     return predict
+
+
+def drawn_matrices() -> list[Tensor]:
+    """One draw loc + scale · ε of the source's weights."""
+    return [p.detach() + SCALE * torch.randn_like(p) for p in SOURCE.parameters()]
+
+
+def outputs_at(rows: Tensor, matrices: list[Tensor]) -> Tensor:
+    """Logits by plain products."""
+    w1, b1, w2, b2, w3, b3 = matrices
+    hidden = torch.addmm(b1, rows, w1.mT).relu_()
+    return torch.addmm(b3, torch.addmm(b2, hidden, w2.mT).relu_(), w3.mT)
+
+
+def products() -> Iterator[Predictor]:
+    kept = [drawn_matrices() for _ in range(DRAWS)]
+
+    @torch.no_grad()
+    def predict(x: Tensor) -> Tensor:
+        return torch.stack([outputs_at(x, matrices) for matrices in kept]).softmax(-1).mean(0)
+
+    yield Predictor("plain products, draws kept", predict, kept=True)
 
 
 # --- ours ----------------------------------------------------------------------------------------
@@ -184,13 +207,7 @@ def posteriors() -> Iterator[Predictor]:
 
 def by_formula(rows: Tensor, draws: int) -> Tensor:
     """Probabilities of draws loc + scale · ε by plain products, (draws, rows, classes)."""
-    found = []
-    for _ in range(draws):
-        drawn = [p.detach() + SCALE * torch.randn_like(p) for p in SOURCE.parameters()]
-        w1, b1, w2, b2, w3, b3 = drawn
-        hidden = (rows @ w1.mT + b1).clamp(min=0)
-        logits = (hidden @ w2.mT + b2).clamp(min=0) @ w3.mT + b3
-        found.append(logits.softmax(-1))
+    found = [outputs_at(rows, drawn_matrices()).softmax(-1) for _ in range(draws)]
     return torch.stack(found)
 
 
@@ -214,7 +231,7 @@ def gathered(peers: bool) -> list[tuple[Predictor, str]]:
     rows = X[:20]
     wanted = by_formula(rows, 300)
     found = []
-    for family in (ours, *(PEERS if peers else ())):
+    for family in (products, ours, *(PEERS if peers else ())):
         try:
             found += [(predictor, verdict(predictor, wanted, rows)) for predictor in family()]
         except Exception as error:

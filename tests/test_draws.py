@@ -1,11 +1,14 @@
 """Several weight draws in one call, and what runs once for all of them."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv.layout import everything
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -153,3 +156,62 @@ def test_at_least_one_sample_is_needed(samples):
 def test_a_chunk_holds_at_least_one_draw():
     with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
         bd.Batched(chunk=0)
+
+
+class Noted(nn.Module):
+    """Hands its input on and notes whether it came for all draws at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.at_once = []
+
+    def forward(self, x):
+        self.at_once.append(torch._C._functorch.is_batchedtensor(x))
+        return x
+
+
+def convolutional(where=everything):
+    torch.manual_seed(0)
+    parts = (nn.Conv2d(1, 2, 3), nn.Flatten(), Noted(), nn.Linear(2 * 30 * 30, 2))
+    return bd.bayesianize(nn.Sequential(*parts), STANDARD, where=where)
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "at_once"),
+    [
+        pytest.param(convolutional, (16, 1, 32, 32), [False] * 3, id="convolution"),
+        pytest.param(convolutional, (2, 1, 32, 32), [True], id="few rows"),
+        pytest.param(
+            partial(convolutional, where=lambda name, _: name.startswith("3.")),
+            (16, 1, 32, 32),
+            [False],
+            id="deterministic trunk, which runs once",
+        ),
+        pytest.param(
+            lambda: bd.bayesianize(nn.Sequential(nn.Linear(32, 2), Noted()), STANDARD),
+            (1000, 32),
+            [True],
+            id="no convolution",
+        ),
+    ],
+)
+def test_by_default_a_cpu_runs_convolutions_draw_by_draw_and_all_else_at_once(
+    build, shape, at_once
+):
+    net = build()
+    noted = next(module for module in net.modules() if isinstance(module, Noted))
+    x, weights = torch.randn(shape), bd.draw_weights(net, 3)
+    found = bd.draws(net, x, weights)
+    assert noted.at_once == at_once
+    for over in (bd.loop, bd.batched):
+        torch.testing.assert_close(found, bd.draws(net, x, weights, over), rtol=1e-4, atol=1e-4)
+
+
+def test_the_default_way_of_objective_and_prediction_is_that_of_draws():
+    x = torch.randn(16, 1, 32, 32)
+    net = convolutional()
+    noted = net.module[2]
+    bd.Objective(bd.Classes(), num_data=16, samples=3)(net, x, torch.arange(16) % 2)
+    assert noted.at_once == [False] * 3
+    bd.predict_at(net, bd.Classes(), x, bd.draw_weights(net, 2))
+    assert noted.at_once == [False] * 5

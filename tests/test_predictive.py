@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 from torch.distributions import (
     Bernoulli,
     Categorical,
@@ -337,3 +337,16 @@ def test_questions_of_the_wrong_kind_are_refused():
         numbers.quantile(1.5)
     with pytest.raises(ValueError, match="needs a distribution with icdf, got Gamma"):
         Predictive(Gamma(torch.ones(2, 2), 1.0)).quantile(0.5)
+
+
+@pytest.mark.parametrize("asked_before", [(), ("logits",), ("probs",)], ids=repr)
+def test_class_probabilities_are_the_mean_over_draws_however_the_draws_are_told(asked_before):
+    outputs = 9 * torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(0))
+    each = special.softmax(outputs.double().numpy(), -1)
+    each[0, 0] = np.eye(5)[2]  # of probability 0, which logits would not keep
+    told = [Categorical(logits=outputs[1:]), Categorical(torch.from_numpy(each))]
+    for conditional, wanted in zip(told, (each[1:], each), strict=True):
+        for name in asked_before:
+            getattr(conditional, name)
+        found = Predictive(conditional).probabilities
+        np.testing.assert_allclose(found, wanted.mean(0), rtol=1e-5, atol=1e-12)

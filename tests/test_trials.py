@@ -60,7 +60,7 @@ def test_a_trial_of_a_stack_is_what_it_is_alone_with_the_same_seed_and_noise(
         )
 
     def using(trial: int | None) -> None:
-        monkeypatch.setattr(fused, "_noise", Noise(trial).drawn)
+        monkeypatch.setattr(fused, "standard_normal", Noise(trial).drawn)
 
     models = [alone(k) for k in range(TRIALS)]
     using(None)

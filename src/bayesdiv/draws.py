@@ -15,6 +15,10 @@ from bayesdiv.bayesian import Bayesian, bayesian_modules, using
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
 Weights = tuple[Tensor, ...]
+# Inputs of more numbers than this keep a CPU busy with one draw. Calls of the network one by one
+# are then faster than a batch of draws, whose outputs leave the cache and whose convolutions
+# `torch.vmap` turns into grouped ones: twice as fast at once, nine times with many rows.
+BUSY = 1 << 13
 
 
 class Over(ABC):
@@ -104,10 +108,17 @@ def draw_weights(
     )
 
 
-def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over = batched) -> Tensor:
+def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = None) -> Tensor:
     """Outputs of the network for each draw of its weights, (samples, batch, …).
 
     A deterministic model gives a single one. One draw calls the model directly.
+
+    Args:
+        model: any module.
+        x: inputs.
+        weights: from `draw_weights`.
+        over: how several draws are run; None takes what is faster for this network and device:
+            `loop` for convolutions on a CPU, `batched` for all else.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -121,7 +132,27 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over = batched) -
     run = _runner(model, x)
     if weights[0].shape[0] == 1:
         return run(*(w.squeeze(0) for w in weights)).unsqueeze(0)
-    return over(run, weights)
+    return (over or _faster(model, x, weights))(run, weights)
+
+
+def _faster(model: nn.Module, x: Tensor, weights: Weights) -> Over:
+    single = weights[0].dim() == 2  # trials are a batch of networks in any case
+    if x.device.type != "cpu" or x.numel() <= BUSY or not single:
+        return batched
+    return loop if _convolves(model) and all_random(model) else batched
+
+
+def _convolves(model: nn.Module) -> bool:
+    """Whether a random weight has the axes of a convolution's kernel: out, in and places."""
+    entries = (entry for module in bayesian_modules(model) for entry in module.layout.entries)
+    return any(len(entry.shape) > 2 for entry in entries)
+
+
+def all_random(model: nn.Module) -> bool:
+    """Whether no parameter is outside the Bayesian modules, so that nothing is shared by draws."""
+    modules = bayesian_modules(model)
+    known = {id(p) for m in modules for part in (m.posterior, m.prior) for p in part.parameters()}
+    return bool(modules) and all(id(parameter) in known for parameter in model.parameters())
 
 
 def _runner(model: nn.Module, x: Tensor) -> Callable[..., Tensor]:

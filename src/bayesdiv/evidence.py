@@ -22,7 +22,7 @@ from torch.func import functional_call
 
 from bayesdiv.bayesian import Bayesian, bayesian_modules
 from bayesdiv.divergences import KL
-from bayesdiv.draws import Over, Weights, batched, draws
+from bayesdiv.draws import Over, Weights, draws
 from bayesdiv.objective import Loss, Objective
 
 
@@ -206,7 +206,7 @@ class Evidence(Objective):
         *,
         num_data: int,
         samples: int = 10,
-        over: Over = batched,
+        over: Over | None = None,
     ) -> None:
         if not isinstance(method, Method):
             raise TypeError(f"method must be a Method such as RenyiVI(0.5), got {method!r}")

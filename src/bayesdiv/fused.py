@@ -1,12 +1,13 @@
 """A Gaussian posterior in one pass: its divergence summed over the weights, and draws of it.
 
 The loss needs the sum of a divergence alone, so no value a weight is kept: a `SumRule` turns loc
-and scale of a block into the sum and the derivatives. On a GPU the kernels of `bayesdiv.kernels`
-go from loc and rho straight to the sum, and again to the gradients.
+and scale of all weights into the sum and the derivatives. On a GPU the kernels of
+`bayesdiv.kernels` go from loc and rho straight to the sum, and again to the gradients.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from bayesdiv.closed_form import Total
 from bayesdiv.gaussian import BLOCK, GaussianRule, SoftplusNormal, _Once, _part, _terms
+from bayesdiv.noise import standard_normal
 
 # Below, trials one after the other cost more than the passes over all of them that they spare.
 FEWEST_A_TRIAL = 1 << 14
@@ -27,7 +28,7 @@ _tried: dict[torch.device, bool] = {}
 
 
 class Sums(NamedTuple):
-    """The sum of a divergence over a block of weights and its derivatives by loc and scale."""
+    """The sum of a divergence over weights and its derivatives by loc and scale."""
 
     value: Tensor
     d_loc: Tensor
@@ -67,30 +68,46 @@ def summed(rule: GaussianRule, alpha: float = 0.0) -> SumRule:
     return sums
 
 
-def total(rule: SumRule | None, kernel: Kernel) -> Total:
+@dataclass(frozen=True, eq=False)
+class Summed:
     """The sum over the last axis for pairs that are served: by `rule` on a CPU, else `kernel`."""
-    if _TRITON and torch.cuda.is_available():
-        import_module("bayesdiv.kernels")  # now, and not while a compiler traces
 
-    def compute(q: Distribution, p: Distribution) -> Tensor | None:
+    rule: SumRule | None
+    kernel: Kernel
+
+    def __call__(self, q: Distribution, p: Distribution) -> Tensor | None:
+        """The sum; None for a pair that is not served."""
         q, p = cast(Normal, q), cast(Normal, p)
         if q.loc.is_cuda:
-            return _by_kernel(kernel, q, p)
+            if not has_kernels(q) or not _prior_serves(q, p):
+                return None
+            from bayesdiv import kernels
+
+            return kernels.total(self.kernel, q.loc, q.rho, p.loc, p.scale)
         # A compiler fuses the values of all weights with their sum by itself.
-        if rule is None or torch.compiler.is_compiling() or not _serves(q, p):
+        if self.rule is None or torch.compiler.is_compiling() or not _serves(q, p):
             return None
         link = q.loc.reshape(-1)[:0] + q.scale.reshape(-1)[:0]
-        return cast(Tensor, _Total.apply(q.loc, q.scale, p.loc, p.scale, link, rule)[0])  # type: ignore[no-untyped-call]
+        return cast(Tensor, _Total.apply(q.loc, q.scale, p.loc, p.scale, link, self.rule)[0])  # type: ignore[no-untyped-call]
 
-    return compute
+    def drawn(
+        self, q: Distribution, p: Distribution, samples: int, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Draws of q and the sum from one pass over its parameters; None where no kernel serves."""
+        q, p = cast(Normal, q), cast(Normal, p)
+        if q.loc.dim() != 1 or not has_kernels(q) or not _prior_serves(q, p):
+            return None
+        from bayesdiv import kernels
+
+        parameters = (q.loc, q.rho, p.loc, p.scale)
+        return kernels.penalised(self.kernel, *parameters, samples, dtype or q.loc.dtype)
 
 
-def _by_kernel(kernel: Kernel, q: Normal, p: Normal) -> Tensor | None:
-    if not has_kernels(q) or not _prior_serves(q, p):
-        return None
-    from bayesdiv import kernels
-
-    return kernels.total(kernel, q.loc, q.rho, p.loc, p.scale)
+def total(rule: SumRule | None, kernel: Kernel) -> Summed:
+    """What sums a divergence by a rule or by a kernel."""
+    if _TRITON and torch.cuda.is_available():
+        import_module("bayesdiv.kernels")  # now, and not while a compiler traces
+    return Summed(rule, kernel)
 
 
 def has_kernels(q: Distribution) -> TypeGuard[SoftplusNormal]:
@@ -187,13 +204,13 @@ class _Total(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         prior = [x.reshape(()) if x.numel() == 1 else x for x in (prior_loc, prior_scale)]
         if loc.dim() == 1:
-            return _over_blocks(rule, (loc, scale, *prior))
+            return rule(loc, scale, *prior)
         rows = [
             x.expand(loc.shape).reshape(-1, loc.shape[-1]) if x.dim() else x
             for x in (loc, scale, *prior)
         ]
         each = [
-            _over_blocks(rule, tuple(x[row] if x.dim() else x for x in rows))
+            rule(*(x[row] if x.dim() else x for x in rows))
             for row in range(len(rows[0]))
         ]
         value, d_loc, d_scale = (torch.stack(parts) for parts in zip(*each, strict=True))
@@ -219,47 +236,56 @@ class _Total(torch.autograd.Function):
         return (*gradients, None, None, None, None)
 
 
-def _over_blocks(rule: SumRule, arguments: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum in double precision over blocks that stay in cache, the derivatives side by side."""
-    count = arguments[0].numel()
-    # A few blocks' worth fits the last cache, where one piece is faster than several.
-    if count <= 4 * BLOCK:
-        return rule(*arguments)
-    pieces = []
-    d_loc, d_scale = (torch.empty_like(x) for x in arguments[:2])
-    for start in range(0, count, BLOCK):
-        sums = rule(*(cast(Tensor, _part(x, start, BLOCK)) for x in arguments))
-        d_loc[start : start + BLOCK] = sums.d_loc
-        d_scale[start : start + BLOCK] = sums.d_scale
-        pieces.append(sums.value)
-    value = torch.stack(pieces).sum(dtype=torch.float64).to(d_loc.dtype)
-    return value, d_loc, d_scale
+def in_blocks(rule: SumRule) -> SumRule:
+    """The rule over blocks that stay in cache, their sums added up in double precision."""
+
+    def sums(*arguments: Tensor) -> Sums:
+        count = arguments[0].numel()
+        # A few blocks' worth fits the last cache, where one piece is faster than several.
+        if count <= 4 * BLOCK:
+            return rule(*arguments)
+        pieces = []
+        d_loc, d_scale = (torch.empty_like(x) for x in arguments[:2])
+        for start in range(0, count, BLOCK):
+            block = rule(*(cast(Tensor, _part(x, start, BLOCK)) for x in arguments))
+            d_loc[start : start + BLOCK] = block.d_loc
+            d_scale[start : start + BLOCK] = block.d_scale
+            pieces.append(block.value)
+        value = torch.stack(pieces).sum(dtype=torch.float64).to(d_loc.dtype)
+        return Sums(value, d_loc, d_scale)
+
+    return sums
 
 
-def draw(q: Distribution, samples: int) -> Tensor:
+def draw(q: Distribution, samples: int, dtype: torch.dtype | None = None) -> Tensor:
     """Weights of Gaussians so that gradients reach their parameters, (samples, …, weights).
 
         w = loc + scale · ε
 
     On a GPU the noise is drawn inside a kernel, from a seed that torch's generator gives; float32
     parameters alone, and where Triton is installed.
+
+    Args:
+        q: the Gaussians.
+        samples: how many draws.
+        dtype: of the weights; None is that of the parameters.
     """
     if has_kernels(q):
         from bayesdiv import kernels
 
-        return kernels.draw(q.loc, q.rho, samples)
-    loc, scale = q.mean, q.stddev
+        return kernels.draw(q.loc, q.rho, samples, dtype or q.loc.dtype)
+    drawn = _drawn(q.mean, q.stddev, samples)
+    return drawn if dtype is None else drawn.to(dtype)
+
+
+def _drawn(loc: Tensor, scale: Tensor, samples: int) -> Tensor:
     if samples == 1:
         # Without an axis of its own: its backward pass then copies and sums nothing.
-        return torch.addcmul(loc, scale, _noise(loc.shape, loc)).unsqueeze(0)
-    noise = _noise((samples, *loc.shape), loc)
+        return torch.addcmul(loc, scale, standard_normal(loc.shape, loc)).unsqueeze(0)
+    noise = standard_normal((samples, *loc.shape), loc)
     if torch.compiler.is_compiling():
         return torch.addcmul(loc, scale, noise)
     return cast(Tensor, _Draw.apply(loc, scale, noise))  # type: ignore[no-untyped-call]
-
-
-def _noise(shape: Sequence[int], like: Tensor) -> Tensor:
-    return torch.randn(shape, dtype=like.dtype, device=like.device)
 
 
 class _Draw(torch.autograd.Function):

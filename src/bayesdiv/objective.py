@@ -10,7 +10,7 @@ from torch.distributions import Bernoulli, Distribution
 
 from bayesdiv.bayesian import bayesian_modules
 from bayesdiv.divergences import KL, Divergence
-from bayesdiv.draws import Over, Weights, batched, draw_weights, draws
+from bayesdiv.draws import Over, Weights, draw_weights, draws
 from bayesdiv.estimators import Auto, Computation, Estimator
 from bayesdiv.likelihoods import Likelihood
 
@@ -103,7 +103,7 @@ class Objective(nn.Module):
             tensor gives each trial of a stack its own.
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
-        over: how several draws are run.
+        over: how several draws are run, see `draws`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Objective(nn.Module):
         strength: float | Tensor | WarmUp | Constraint = 1.0,
         samples: int = 1,
         estimator: Estimator | None = None,
-        over: Over = batched,
+        over: Over | None = None,
     ) -> None:
         super().__init__()
         self._warmed: Tensor

@@ -7,13 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from bayesdiv.bayesian import bayesian_modules
-from bayesdiv.draws import Over, Weights, batched, draw_weights, draws
+from bayesdiv.draws import BUSY, Over, Weights, all_random, draw_weights, draws
 from bayesdiv.predictive import Predictive
 
-# Inputs of more numbers than this keep a CPU busy with one draw. Calls of the network one by one
-# are then faster than a batch of draws, whose outputs leave the cache and whose convolutions
-# `torch.vmap` turns into grouped ones: twice as fast at once, nine times with many rows.
-BUSY = 1 << 13
 # Weights that stay in a CPU's last cache until they are used, 8 MiB in single precision: so drawn,
 # 100 draws of 478,410 weights take 0.6 of the time that all at once take.
 CACHE = 1 << 21
@@ -29,7 +25,7 @@ def predict(
     x: Tensor,
     samples: int = 100,
     *,
-    over: Over = batched,
+    over: Over | None = None,
     batch_size: int | None = None,
 ) -> Predictive:
     """Predict with several weight draws, the same for all rows.
@@ -42,7 +38,7 @@ def predict(
         likelihood: the one it was trained with.
         x: inputs.
         samples: weight draws to average over.
-        over: how several draws are run.
+        over: how several draws are run, see `draws`.
         batch_size: rows at a time, for data that do not fit at once.
 
     Examples:
@@ -71,7 +67,7 @@ def predict_at(
     x: Tensor,
     weights: Weights,
     *,
-    over: Over = batched,
+    over: Over | None = None,
     batch_size: int | None = None,
 ) -> Predictive:
     """The same with weights drawn before (`draw_weights`), which serve any number of calls.
@@ -112,7 +108,11 @@ def _parts(x: Tensor, axis: int, batch_size: int | None) -> tuple[Tensor, ...]:
 
 
 def _outputs(
-    model: nn.Module, parts: tuple[Tensor, ...], axis: int, groups: Iterable[Weights], over: Over
+    model: nn.Module,
+    parts: tuple[Tensor, ...],
+    axis: int,
+    groups: Iterable[Weights],
+    over: Over | None,
 ) -> Tensor:
     """Outputs of all groups of draws for all parts of the rows, (samples, …, batch, …)."""
     return torch.cat(
@@ -126,14 +126,7 @@ def _outputs(
 def _at_a_time(model: nn.Module, weights: int, part: Tensor) -> int:
     """How many draws to run at a time, each of so many weights that must be made for these rows."""
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
-    if part.device.type != "cpu" or not _all_random(model):
+    if part.device.type != "cpu" or not all_random(model):
         return max(1, ROOM // max(1, weights))
     few = 1 if part.numel() > BUSY else CACHE // max(1, weights)
     return few if few >= FEWEST else 1
-
-
-def _all_random(model: nn.Module) -> bool:
-    """Whether no parameter is outside the Bayesian modules, so that nothing is shared by draws."""
-    modules = bayesian_modules(model)
-    known = {id(p) for m in modules for part in (m.posterior, m.prior) for p in part.parameters()}
-    return bool(modules) and all(id(parameter) in known for parameter in model.parameters())

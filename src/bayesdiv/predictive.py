@@ -143,7 +143,9 @@ class Predictive:
             one = self.conditional.probs
             return torch.stack([1 - one, one], -1)
         if isinstance(self.conditional, Categorical):
-            return self.conditional.probs
+            # Kept normalised, so that a softmax, twenty times the work, would find no more.
+            given = "probs" in vars(self.conditional)
+            return self.conditional.probs if given else self.conditional.logits.exp()
         raise ValueError("class probabilities need targets that are classes, got numbers")
 
     @property

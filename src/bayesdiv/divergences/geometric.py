@@ -13,7 +13,7 @@ from bayesdiv.closed_form import Rule, Total
 from bayesdiv.densities import common_shape, places
 from bayesdiv.divergences.base import Divergence, Points, checked_alpha
 from bayesdiv.divergences.kl import KL, ReverseKL, _kl, _reverse_kl
-from bayesdiv.fused import Kernel, Sums, summed, total
+from bayesdiv.fused import Kernel, Sums, in_blocks, summed, total
 from bayesdiv.fused import Rule as FusedRule
 from bayesdiv.gaussian import Standard, Terms, any_of, close_to_one, minus_log1p, one_pass
 
@@ -154,7 +154,7 @@ def _(divergence: WeightedKL, q: Normal, p: Normal) -> Total | None:
     if isinstance(divergence.alpha, Tensor):
         return None
     kernel = Kernel(FusedRule.WEIGHTED_KL.value, divergence.alpha)
-    return total(summed(_weighted_kl, divergence.alpha), kernel)
+    return total(in_blocks(summed(_weighted_kl, divergence.alpha)), kernel)
 
 
 @closed_form.register(JSG, Normal, Normal)
@@ -167,7 +167,7 @@ def _(divergence: JSG, q: Normal, p: Normal) -> Total | None:
     if isinstance(divergence.alpha, Tensor):
         return None
     kernel = Kernel(FusedRule.JSG.value, divergence.alpha)
-    return total(partial(_jsg_sums, divergence.alpha), kernel)
+    return total(in_blocks(partial(_jsg_sums, divergence.alpha)), kernel)
 
 
 @closed_form.register(UnmodifiedJSG, Normal, Normal)

@@ -13,7 +13,7 @@ from torch.distributions.kl import _dispatch_kl
 from bayesdiv import closed_form
 from bayesdiv.closed_form import Rule, Total
 from bayesdiv.divergences.base import Divergence, Points
-from bayesdiv.fused import Kernel, Sums, summed, total
+from bayesdiv.fused import Kernel, Sums, in_blocks, summed, total
 from bayesdiv.fused import Rule as FusedRule
 from bayesdiv.gaussian import Standard, Terms, any_of, close_to_one, minus_log1p, one_pass
 
@@ -74,7 +74,7 @@ def _(_: KL, q: Normal, p: Normal) -> Tensor:
 
 @closed_form.register_total(KL, Normal, Normal)
 def _(_: KL, q: Normal, p: Normal) -> Total:
-    return total(_kl_sums, Kernel(FusedRule.KL.value))
+    return total(in_blocks(_kl_sums), Kernel(FusedRule.KL.value))
 
 
 @closed_form.register(ReverseKL, Normal, Normal)
@@ -84,7 +84,7 @@ def _(_: ReverseKL, q: Normal, p: Normal) -> Tensor:
 
 @closed_form.register_total(ReverseKL, Normal, Normal)
 def _(_: ReverseKL, q: Normal, p: Normal) -> Total:
-    return total(summed(_reverse_kl), Kernel(FusedRule.REVERSE_KL.value))
+    return total(in_blocks(summed(_reverse_kl)), Kernel(FusedRule.REVERSE_KL.value))
 
 
 @closed_form.register(KL, StudentT, Normal)

@@ -111,10 +111,10 @@ def looked_up(divergence: Divergence, q: Distribution, p: Distribution) -> Total
     if not table.fits(alpha, q, p):
         return None
     weights, device = mixture(alpha), places(q)[0][0].device
-    found = table.of(weights, device)
     rows = table.packed(weights, device) if device.type == "cuda" else None
+    rule = table.summed(weights, q.batch_shape.numel()) if device.type == "cpu" else None
     kernel = Kernel(Rule.TABLE.value, 0.0, float(weights.bound), rows)
-    return total(found.sums, kernel)
+    return total(rule, kernel)
 
 
 class _Edges(NamedTuple):

@@ -6,6 +6,7 @@ nearest node. The one-sided rule builds the table, stays its definition, and com
 outside it.
 """
 
+import ctypes
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,14 +14,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from bayesdiv import native
 from bayesdiv.densities import places
 from bayesdiv.divergences.one_sided import Mixture, Number, equally_spaced, one_sided, window
-from bayesdiv.fused import Sums
+from bayesdiv.fused import SumRule, Sums, in_blocks
 from bayesdiv.gaussian import Standard, Terms
 
 LOWEST, HIGHEST, STEPS = -18, 18, 48  # of η, with a node at 0; beyond, it is the bound to 1e-5
 FARTHEST, COLUMNS = 9.0, 384  # of D: beyond it the gap to the bound is under 1e-7
 FEWEST = 2048  # below, the rule costs less than the table
+MANY = 1 << 16  # below, plain operations take a millisecond: no compiler is started for them
 MARGIN = 3  # extra rows and columns for the differences that give second derivatives
 BUILD_NODES = 56
 
@@ -46,6 +49,55 @@ def packed(mixture: Mixture, device: torch.device | str = "cpu") -> Tensor:
     """The same table as one row of eight numbers a node, for a kernel that reads it at once."""
     arrays = of(mixture, device)[1:]
     return torch.stack([*arrays, *(torch.zeros_like(arrays[0]) for _ in range(2))], 1)
+
+
+@lru_cache(maxsize=8)
+def summed(mixture: Mixture, count: int) -> SumRule:
+    """The sum over so many weights on a CPU: in one pass of machine code, else in blocks."""
+    plain = in_blocks(of(mixture).sums)
+    library = native.library() if count >= MANY else None
+    if library is None:
+        return plain
+    rule = _at_once(library, mixture)
+    if _agree(rule, plain):
+        return rule
+    native.disagrees("JS-A")
+    return plain
+
+
+def _at_once(library: ctypes.CDLL, mixture: Mixture) -> SumRule:
+    rows, bound, chunk = packed(mixture), float(mixture.bound), library.chunk_size()
+    grid = torch.tensor([LOWEST, HIGHEST, STEPS, FARTHEST, COLUMNS], dtype=torch.float32)
+
+    def sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
+        each = prior_loc.dim() + prior_scale.dim() > 0
+        prior = [x.expand_as(loc) if each else x for x in (prior_loc, prior_scale)]
+        given = [x.float().contiguous() for x in (loc, scale, *prior)]
+        by_loc, by_scale = (torch.empty_like(x) for x in given[:2])
+        values = torch.empty(-(-loc.numel() // chunk), dtype=torch.float64)
+        library.table_sums(
+            *map(native.address, (grid, rows, *given)),
+            int(each),
+            *map(native.address, (by_loc, by_scale, values)),
+            ctypes.c_int64(loc.numel()),
+            torch.get_num_threads(),
+        )
+        value = values.sum().clamp(0.0, loc.numel() * bound)
+        return Sums(*(x.to(loc.dtype) for x in (value, by_loc, by_scale)))
+
+    return sums
+
+
+def _agree(rule: SumRule, plain: SumRule) -> bool:
+    """Over narrow and wide posteriors, near and far, in whole chunks and a part of one."""
+    generator = torch.Generator().manual_seed(0)
+    loc = torch.randn(4099, generator=generator).pow(3)
+    scale = (4 * torch.randn(4099, generator=generator) - 2).exp()
+    found, wanted = (r(loc, scale, *torch.tensor([0.1, 0.5])) for r in (rule, plain))
+    return torch.allclose(found.value, wanted.value, rtol=1e-5) and all(
+        torch.allclose(one * scale, two * scale, rtol=1e-3, atol=1e-5)
+        for one, two in zip(found[1:], wanted[1:], strict=True)
+    )
 
 
 class Table(NamedTuple):
