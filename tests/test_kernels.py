@@ -155,7 +155,7 @@ def test_no_weights_have_no_divergence():
     assert kernels.draw(*parameters(0), 3).shape == (3, 0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4 * kernels.QUARTER + 3])
+@pytest.mark.parametrize("count", [1, 2, 4 * kernels.LANES + 3])
 def test_gradients_of_a_draw_are_those_of_the_noise_it_made(count):
     loc, rho = parameters(count)
     torch.manual_seed(0)
@@ -192,7 +192,7 @@ def test_draws_are_standard_normal_and_independent():
     assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-3
     assert noise.mean().abs() < 4 / 60_000**0.5
     # Between draws, and between the four parts that come out of one round of Philox.
-    between = torch.corrcoef(torch.cat([noise, noise[:1].roll(kernels.QUARTER, 1)]))
+    between = torch.corrcoef(torch.cat([noise, noise[:1].roll(kernels.LANES, 1)]))
     assert (between - torch.eye(4)).abs().max() < 5 / 20_000**0.5
     assert noise.abs().max() > 3.5
 
@@ -259,3 +259,47 @@ def test_a_draw_may_be_differentiated_twice():
         found.append(torch.autograd.grad(first.sum(), (loc, rho)))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+
+
+# --- both at once --------------------------------------------------------------------------------
+
+
+@cases
+@pytest.mark.parametrize("each", [False, True], ids=["one prior", "a prior a weight"])
+def test_draws_and_sum_in_one_pass_are_those_of_two(case, each):
+    loc, rho = parameters(4 * kernels.LANES + 5)
+    scale = torch.linspace(0.5, 2.0, loc.numel()) if each else torch.tensor(0.7)
+    # Such as a Gaussian's own broadcast makes it: one number seen as many.
+    prior = Normal(torch.zeros(()), scale)
+    prior_loc, prior_scale = prior.loc.to(DEVICE), prior.scale.to(DEVICE)
+    drawn, total = kernels.penalised(CASES[case][1](), loc, rho, prior_loc, prior_scale, 3)
+    wanted, *gradients = by_kernel(case, loc, rho, prior_loc, prior_scale)
+    torch.testing.assert_close(total, wanted)
+    generator = torch.Generator().manual_seed(2)
+    weights = torch.randn(drawn.shape, generator=generator).to(DEVICE)
+    ours = torch.autograd.grad((drawn * weights).sum() + total, (loc, rho))
+    # The noise, told by the draws themselves.
+    with torch.no_grad():
+        noise = (drawn - loc) / softplus(rho)
+        by_draws = weights.sum(0), (weights * noise).sum(0) * rho.sigmoid()
+    assert abs(noise.mean().item()) < 0.1
+    assert noise.std().item() == pytest.approx(1, abs=0.1)
+    for one, two, three in zip(ours, gradients, by_draws, strict=True):
+        torch.testing.assert_close(one, two + three, rtol=1e-3, atol=1e-3)
+
+
+def test_draws_beside_a_sum_may_be_short_numbers_and_need_no_gradient():
+    loc, rho = parameters(37)
+    kernel = CASES["KL"][1]()
+    drawn, total = kernels.penalised(kernel, loc, rho, *unit(), 1, torch.bfloat16)
+    assert drawn.dtype == torch.bfloat16
+    assert drawn.shape == (1, 37)
+    ours = torch.autograd.grad(total, (loc, rho))
+    torch.testing.assert_close(ours, by_kernel("KL", loc, rho, *unit())[1:])
+
+
+def test_draws_and_sum_of_no_weights_are_empty_and_zero():
+    loc, rho = parameters(0)
+    drawn, total = kernels.penalised(CASES["KL"][1](), loc, rho, *unit(), 2)
+    assert drawn.shape == (2, 0)
+    assert total.item() == 0

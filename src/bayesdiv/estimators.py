@@ -24,9 +24,45 @@ from bayesdiv.densities import (
     whole_line,
 )
 from bayesdiv.divergences.base import Divergence, Points
-from bayesdiv.fused import has_kernels
+from bayesdiv.fused import Summed, draw, has_kernels
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A divergence summed over the weights, the last axis; what `Estimator.prepare_total` returns.
+
+    Args:
+        each: one value a weight.
+        total: a faster way to the sum, if there is one.
+    """
+
+    each: Computation
+    total: closed_form.Total | None = None
+
+    def __call__(self, q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
+        """The sum."""
+        found = None if self.total is None else self.total(q, p)
+        return self.each(q, p, weights).sum(-1) if found is None else found
+
+    def drawn(
+        self, q: Distribution, p: Distribution, samples: int, dtype: torch.dtype | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Draws of a Gaussian q, (samples, weights), and the sum.
+
+        On a GPU both come from one pass over the parameters, and their gradients from another.
+
+        Args:
+            q: the posterior.
+            p: the prior.
+            samples: how many draws.
+            dtype: of the draws; None is that of the parameters.
+        """
+        found = None
+        if isinstance(self.total, Summed):
+            found = self.total.drawn(q, p, samples, dtype)
+        return (draw(q, samples, dtype), self(q, p, None)) if found is None else found
 
 
 class NoExactForm(LookupError):
@@ -72,19 +108,12 @@ class Estimator(ABC):
         check_pair(q, p)
         return self.prepared(divergence.reduced(), q, p)
 
-    def prepare_total(
-        self, divergence: Divergence, q: Distribution, p: Distribution
-    ) -> Computation:
+    def prepare_total(self, divergence: Divergence, q: Distribution, p: Distribution) -> "Sum":
         """Like `prepare`, of a function that sums over the weights, the last axis."""
         each = self.prepare(divergence, q, p)
         total = self.total(divergence.reduced(), q, p)
         has_kernels(q)  # tries them now, since a compiler or a recording could not
-
-        def compute(q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
-            found = None if total is None else total(q, p)
-            return each(q, p, weights).sum(-1) if found is None else found
-
-        return compute
+        return Sum(each, total)
 
     @abstractmethod
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:

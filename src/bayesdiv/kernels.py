@@ -28,8 +28,8 @@ from bayesdiv.gaussian import refuse_second
 
 # Weights a program; each thread holds several, so that loads overlap.
 BLOCK = 1024
-# Four blocks of normals come out of one round of Philox.
-QUARTER = 256
+# Four normals come out of one round of Philox.
+LANES = 256
 
 
 def total(
@@ -63,6 +63,30 @@ def draw(loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.floa
     seed = torch.randint(1 << 62, (1,), device=loc.device)
     call = _draw if torch.compiler.is_compiling() else _Draw.apply
     return cast(Tensor, call(loc, rho, seed, samples, dtype))
+
+
+def penalised(
+    kernel: Kernel,
+    loc: Tensor,
+    rho: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    samples: int,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """Draws, (samples, weights), and the summed divergence, each parameter read and written once.
+
+    The same as `draw` and `total`, for weights without trials.
+    """
+    seed = torch.randint(1 << 62, (1,), device=loc.device)
+    call = _both if torch.compiler.is_compiling() else _Both.apply
+    return cast(
+        tuple[Tensor, Tensor],
+        call(
+            *(loc, rho, prior_loc, prior_scale, kernel.table),
+            *(seed, samples, dtype, *kernel[:3]),
+        ),
+    )
 
 
 # --- the operators -------------------------------------------------------------------------------
@@ -171,8 +195,8 @@ def _strided(prior: Tensor, loc: Tensor) -> tuple[Tensor, int, int]:
     """A side of the prior, how far its next trial is and how far its next weight."""
     if prior.numel() == 1:
         return prior.contiguous(), 0, 0
-    if prior.dim() == 1:
-        return prior.contiguous(), 0, 1
+    if prior.dim() == 1:  # a single number seen as many stays one: its next is 0 away
+        return prior, 0, prior.stride(0)
     return prior.expand(loc.shape).contiguous(), loc.shape[-1], 1
 
 
@@ -186,10 +210,8 @@ def _drawn(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dt
     drawn = loc.new_empty((samples, *loc.shape), dtype=dtype)
     if drawn.numel():
         with _on(loc):
-            grid = (-(-loc.numel() // (4 * QUARTER)),)
-            programs.draw_forward[grid](
-                drawn, loc, rho, seed, loc.numel(), samples, QUARTER=QUARTER
-            )
+            grid = (-(-loc.numel() // (4 * LANES)),)
+            programs.draw_forward[grid](drawn, loc, rho, seed, loc.numel(), samples, LANES=LANES)
     return drawn
 
 
@@ -211,9 +233,9 @@ def _to_parameters(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Ten
     d_loc, d_rho = torch.empty_like(rho), torch.empty_like(rho)
     if rho.numel():
         with _on(rho):
-            grid = (-(-rho.numel() // (4 * QUARTER)),)
+            grid = (-(-rho.numel() // (4 * LANES)),)
             programs.draw_gradients[grid](
-                d_loc, d_rho, grad, rho, seed, rho.numel(), len(grad), QUARTER=QUARTER
+                d_loc, d_rho, grad, rho, seed, rho.numel(), len(grad), LANES=LANES
             )
     return d_loc, d_rho
 
@@ -259,3 +281,109 @@ class _Draw(torch.autograd.Function):
         noise = _drawn(torch.zeros_like(rho), one, seed, len(grad), torch.float32)
         long = grad.float()
         return long.sum(0), (long * noise).sum(0) * rho.sigmoid(), None, None, None
+
+
+_BOTH = (
+    "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, Tensor seed, "
+    "SymInt samples, ScalarType dtype, int rule, float alpha, float bound"
+)
+
+
+def _draw_and_sum(
+    loc: Tensor,
+    rho: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    table: Tensor | None,
+    seed: Tensor,
+    samples: int,
+    dtype: torch.dtype,
+    *rule: Any,
+) -> tuple[Tensor, Tensor]:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    blocks = -(-loc.numel() // (4 * LANES))
+    drawn = loc.new_empty((samples, *loc.shape), dtype=dtype)
+    parts = loc.new_empty(blocks, dtype=torch.float64)
+    if blocks:
+        with _on(loc):
+            programs.both_forward[blocks,](
+                *(parts, drawn, seed, samples, loc, rho),
+                *_arguments(loc, prior_loc, prior_scale, table, *rule),
+                LANES=LANES,
+            )
+    return drawn, parts.sum(-1).to(loc.dtype)
+
+
+_both = torch.library.custom_op(
+    "bayesdiv::penalised", _draw_and_sum, mutates_args=(), schema=f"({_BOTH}) -> (Tensor, Tensor)"
+)
+
+
+@_both.register_fake
+def _(loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return loc.new_empty((rest[4], *loc.shape), dtype=rest[5]), loc.new_empty(())
+
+
+def _both_gradients(
+    grad_drawn: Tensor, grad_total: Tensor, loc: Tensor, rho: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    prior_loc, prior_scale, table, seed, *rule = rest
+    d_loc, d_rho = torch.empty_like(loc), torch.empty_like(rho)
+    blocks = -(-loc.numel() // (4 * LANES))
+    if blocks:
+        with _on(loc):
+            programs.both_gradients[blocks,](
+                *(d_loc, d_rho, grad_total.contiguous(), grad_drawn.contiguous(), seed),
+                *(len(grad_drawn), loc, rho),
+                *_arguments(loc, prior_loc, prior_scale, table, *rule),
+                LANES=LANES,
+            )
+    return d_loc, d_rho
+
+
+_both_backward = torch.library.custom_op(
+    "bayesdiv::penalised_backward",
+    _both_gradients,
+    mutates_args=(),
+    schema=(
+        "(Tensor grad_drawn, Tensor grad_total, Tensor loc, Tensor rho, Tensor prior_loc, "
+        "Tensor prior_scale, Tensor? table, Tensor seed, int rule, float alpha, float bound) "
+        "-> (Tensor, Tensor)"
+    ),
+)
+
+
+@_both_backward.register_fake
+def _(
+    grad_drawn: Tensor, grad_total: Tensor, loc: Tensor, rho: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    like = torch.empty_like(loc, memory_format=torch.contiguous_format)
+    return like, torch.empty_like(like)
+
+
+def _keep_both(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:6])
+    ctx.rule = inputs[8:]
+
+
+def _both_to_parameters(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
+    return (*_both_backward(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule), *(None,) * 9)
+
+
+_both.register_autograd(_both_to_parameters, setup_context=_keep_both)
+
+
+class _Both(torch.autograd.Function):
+    """The same without the way through the dispatcher."""
+
+    forward = staticmethod(_draw_and_sum)
+    setup_context = staticmethod(_keep_both)
+
+    @staticmethod
+    def backward(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
+        found = _both_gradients(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule)
+        if torch.is_grad_enabled():
+            loc, rho = ctx.saved_tensors[:2]
+            found = tuple(refuse_second(one, loc, rho) for one in found)  # type: ignore[assignment]
+        return (*found, *(None,) * 9)

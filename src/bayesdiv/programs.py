@@ -9,6 +9,7 @@ Without Triton the module can be imported and nothing in it called.
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from bayesdiv.fused import Rule
@@ -16,6 +17,9 @@ from bayesdiv.fused import Rule
 try:
     import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
     import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from triton.language.extra import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        libdevice,
+    )
 
     jit, constant = triton.jit, tl.constexpr
 except ImportError:  # pragma: no cover - where Triton is installed
@@ -124,18 +128,44 @@ def backward(
     tl.store(d_rho + start + place, factor * by_rho, mask=inside)
 
 
+if os.environ.get("TRITON_INTERPRET") == "1":  # which has no functions of the card
+
+    @jit
+    def _over(x, y):
+        """A quotient."""
+        return x / y
+
+    @jit
+    def _circle(angle):
+        """Cosine and sine."""
+        return tl.cos(angle), tl.sin(angle)
+
+else:
+
+    @jit
+    def _over(x, y):
+        """A quotient to two units in the last place, in a third of the exact one's instructions."""
+        return libdevice.fast_dividef(x, y)
+
+    @jit
+    def _circle(angle):
+        """Cosine and sine to 1e-6 for angles of one turn, which is enough for noise."""
+        return libdevice.fast_cosf(angle), libdevice.fast_sinf(angle)
+
+
 @jit
 def _terms(loc, rho, prior_loc, prior_scale, table, alpha, beta, bound, rule: tl.constexpr):
     """The divergence of each weight and its derivatives by loc and rho."""
     scale, sigmoid = _softplus(rho)
     # Far down softplus(rho) is e^rho, and leaves the range of float32: its logarithm stays.
     tiny = rho < TINY
-    slope = tl.where(tiny, 1.0, sigmoid / scale)  # ∂ log scale / ∂ rho
-    inverse = 1.0 / prior_scale
+    slope = tl.where(tiny, 1.0, _over(sigmoid, scale))  # ∂ log scale / ∂ rho
+    inverse = _over(1.0, prior_scale)
     delta = (loc - prior_loc) * inverse
     ratio = scale * inverse
     excess = (scale - prior_scale) * inverse
-    log_ratio = tl.where(tiny, rho - tl.log(prior_scale), tl.log(ratio))
+    log = tl.log(tl.where(tiny, prior_scale, ratio))
+    log_ratio = tl.where(tiny, rho - log, log)
     if rule == KL:
         value, d_delta, d_log_ratio = _kl(delta, excess, log_ratio)
     elif rule == REVERSE_KL:
@@ -156,22 +186,28 @@ def _terms(loc, rho, prior_loc, prior_scale, table, alpha, beta, bound, rule: tl
 
 @jit
 def _softplus(rho):
-    """log(1 + e^rho) and its derivative."""
+    """log(1 + e^rho) and its derivative.
+
+    log(1 + x) = 2 artanh(x / (2 + x)), whose series needs no logarithm and ends at 1e-8 for x ≤ 1.
+    """
     small = tl.exp(-tl.abs(rho))
-    up = 1.0 + small
-    # What rounding takes from 1 + x it takes from the quotient too (Kahan).
-    rest = tl.where(up == 1.0, 1.0, up - 1.0)
-    log = tl.where(up == 1.0, small, tl.log(up) * (small / rest))
-    return tl.maximum(rho, 0.0) + log, tl.where(rho >= 0, 1.0, small) / up
+    t = _over(small, 2.0 + small)
+    square = t * t
+    series = (square * (1.0 / 13.0) + 1.0 / 11.0) * square + 1.0 / 9.0
+    series = ((series * square + 1.0 / 7.0) * square + 1.0 / 5.0) * square + 1.0 / 3.0
+    log = 2.0 * (t + t * square * series)
+    return tl.maximum(rho, 0.0) + log, _over(tl.where(rho >= 0, 1.0, small), 1.0 + small)
 
 
 @jit
 def _minus_log1p(y, log1p, near):
-    """As `bayesdiv.gaussian.minus_log1p`: y - log(1+y) without cancellation near 0."""
-    s = y / (2.0 + y)
-    square = s * s
-    series = (square * (1.0 / 7.0) + 1.0 / 5.0) * square + 1.0 / 3.0
-    return tl.where(near, s * (y - 2.0 * square * series), y - log1p)
+    """As `bayesdiv.gaussian.minus_log1p`: y - log(1+y), near 0 without cancellation.
+
+    There, for |y| ≤ 0.11, by y²/2 - y³/3 + y⁴/4 - …, which needs no division.
+    """
+    series = (y * (1.0 / 8.0) - 1.0 / 7.0) * y + 1.0 / 6.0
+    series = ((series * y - 1.0 / 5.0) * y + 1.0 / 4.0) * y - 1.0 / 3.0
+    return tl.where(near, (series * y + 0.5) * (y * y), y - log1p)
 
 
 @jit
@@ -185,11 +221,12 @@ def _kl(delta, excess, log_ratio):
 @jit
 def _reverse_kl(delta, ratio, excess, log_ratio):
     """½((1 + δ²)/r² - 1) + log r."""
-    far = delta / ratio
-    y = -(excess * (excess + 2.0)) / ratio / ratio
+    inverse = _over(1.0, ratio)
+    far = delta * inverse
+    y = -(excess * (excess + 2.0)) * inverse * inverse
     rest = _minus_log1p(y, -2.0 * log_ratio, tl.abs(excess) < NEAR)
     square = far * far
-    return 0.5 * (rest + square), far / ratio, -(y + square)
+    return 0.5 * (rest + square), far * inverse, -(y + square)
 
 
 @jit
@@ -198,12 +235,13 @@ def _jsg(delta, ratio, excess, log_ratio, alpha, beta):
     near = tl.abs(excess) < NEAR
     y = (excess + 2.0) * excess
     square = ratio * ratio
-    inverse = (1.0 / ratio) * (1.0 / ratio)
+    inverse = _over(1.0, ratio)
+    inverse *= inverse
     log_square = 2.0 * log_ratio
     rest = _minus_log1p(y, log_square, near)
     inverse_rest = _minus_log1p(-y * inverse, -log_square, near)
     v = beta * square + alpha
-    inverse_v = 1.0 / v
+    inverse_v = _over(1.0, v)
     log_v = tl.log(v)
     close = _minus_log1p(beta * y, log_v, near) - beta * rest
     log_z = tl.where(near, close, beta * log_square - log_v)
@@ -220,8 +258,9 @@ def _jsg(delta, ratio, excess, log_ratio, alpha, beta):
 @jit
 def _look_up(delta, ratio, log_ratio, table, bound):
     """As `bayesdiv.divergences.table`, a row of eight numbers a node: one sector of memory."""
-    root = 1.0 / tl.sqrt(ratio * ratio + 1.0)
-    share = 1.0 / (1.0 + (1.0 / ratio) * (1.0 / ratio))  # r²/(1+r²), whatever overflows
+    root = tl.rsqrt(ratio * ratio + 1.0)
+    inverse = _over(1.0, ratio)
+    share = _over(1.0, 1.0 + inverse * inverse)  # r²/(1+r²), whatever overflows
     # NaN is caught here, or the place it is looked up at would be anywhere.
     right = (delta == delta) & (log_ratio == log_ratio)
     distance = tl.minimum(tl.where(right, tl.abs(delta) * root, 0.0), FARTHEST)
@@ -253,72 +292,162 @@ def _look_up(delta, ratio, log_ratio, table, bound):
 
 
 @jit
-def draw_forward(drawn, loc, rho, seed, count, samples, QUARTER: tl.constexpr):
-    """All draws of four quarters of a block."""
-    key = tl.load(seed)
-    lane = tl.program_id(0).to(tl.int64) * QUARTER + tl.arange(0, QUARTER)
-    place = tl.program_id(0).to(tl.int64) * (4 * QUARTER) + tl.arange(0, QUARTER)
-    a, b, c, d = place, place + QUARTER, place + 2 * QUARTER, place + 3 * QUARTER
-    loc_a, loc_b = tl.load(loc + a, mask=a < count), tl.load(loc + b, mask=b < count)
-    loc_c, loc_d = tl.load(loc + c, mask=c < count), tl.load(loc + d, mask=d < count)
-    scale_a, _slope = _softplus(tl.load(rho + a, mask=a < count))
-    scale_b, _slope = _softplus(tl.load(rho + b, mask=b < count))
-    scale_c, _slope = _softplus(tl.load(rho + c, mask=c < count))
-    scale_d, _slope = _softplus(tl.load(rho + d, mask=d < count))
-    lanes = tl.num_programs(0).to(tl.int64) * QUARTER
+def draw_forward(drawn, loc, rho, seed, count, samples, LANES: tl.constexpr):
+    """All draws of a block of weights."""
+    place, lane, inside = _block(count, LANES)
+    scale, _slope = _softplus(tl.load(rho + place, mask=inside, other=0.0))
+    _store_draws(
+        drawn + place,
+        tl.load(loc + place, mask=inside, other=0.0),
+        scale,
+        tl.load(seed),
+        lane,
+        inside,
+        count,
+        samples,
+        LANES,
+    )
+
+
+@jit
+def draw_gradients(d_loc, d_rho, grad, rho, seed, count, samples, LANES: tl.constexpr):
+    """Σ_s g and Σ_s g ε σ'(rho), the noise made once more."""
+    place, lane, inside = _block(count, LANES)
+    by_loc, by_scale = _sum_draws(grad + place, tl.load(seed), lane, inside, count, samples, LANES)
+    _scale, slope = _softplus(tl.load(rho + place, mask=inside, other=0.0))
+    tl.store(d_loc + place, by_loc, mask=inside)
+    tl.store(d_rho + place, by_scale * slope, mask=inside)
+
+
+@jit
+def both_forward(
+    parts,
+    drawn,
+    seed,
+    samples,
+    loc,
+    rho,
+    count,
+    prior_loc,
+    loc_trial,
+    loc_step,
+    prior_scale,
+    scale_trial,
+    scale_step,
+    table,
+    alpha,
+    beta,
+    bound,
+    rule: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """The sum over one block, and all draws of it: loc and rho are read once."""
+    place, lane, inside = _block(count, LANES)
+    at_loc = tl.load(loc + place, mask=inside, other=0.0)
+    at_rho = tl.load(rho + place, mask=inside, other=0.0)
+    value, _, _ = _terms(
+        at_loc,
+        at_rho,
+        tl.load(prior_loc + place * loc_step, mask=inside, other=0.0),
+        tl.load(prior_scale + place * scale_step, mask=inside, other=1.0),
+        table,
+        alpha,
+        beta,
+        bound,
+        rule,
+    )
+    whole = tl.sum(tl.where(inside, value, 0.0).to(tl.float64), 0)
+    tl.store(parts + tl.program_id(0), whole)
+    scale, _slope = _softplus(at_rho)
+    _store_draws(drawn + place, at_loc, scale, tl.load(seed), lane, inside, count, samples, LANES)
+
+
+@jit
+def both_gradients(
+    d_loc,
+    d_rho,
+    grad_total,
+    grad_drawn,
+    seed,
+    samples,
+    loc,
+    rho,
+    count,
+    prior_loc,
+    loc_trial,
+    loc_step,
+    prior_scale,
+    scale_trial,
+    scale_step,
+    table,
+    alpha,
+    beta,
+    bound,
+    rule: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """The gradients by way of the sum and of the draws, added up before they are written."""
+    place, lane, inside = _block(count, LANES)
+    at_rho = tl.load(rho + place, mask=inside, other=0.0)
+    _, by_loc, by_rho = _terms(
+        tl.load(loc + place, mask=inside, other=0.0),
+        at_rho,
+        tl.load(prior_loc + place * loc_step, mask=inside, other=0.0),
+        tl.load(prior_scale + place * scale_step, mask=inside, other=1.0),
+        table,
+        alpha,
+        beta,
+        bound,
+        rule,
+    )
+    drawn_loc, drawn_scale = _sum_draws(
+        grad_drawn + place, tl.load(seed), lane, inside, count, samples, LANES
+    )
+    _scale, slope = _softplus(at_rho)
+    factor = tl.load(grad_total)
+    tl.store(d_loc + place, factor * by_loc + drawn_loc, mask=inside)
+    tl.store(d_rho + place, factor * by_rho + drawn_scale * slope, mask=inside)
+
+
+@jit
+def _block(count, LANES: tl.constexpr):
+    """The places of four weights a lane, the lanes' counters, and which places there are."""
+    block = tl.program_id(0).to(tl.int64)
+    place = block * (4 * LANES) + tl.arange(0, 4 * LANES)
+    return place, block * LANES + tl.arange(0, LANES), place < count
+
+
+@jit
+def _store_draws(drawn, loc, scale, key, lane, inside, count, samples, LANES: tl.constexpr):
+    lanes = tl.num_programs(0).to(tl.int64) * LANES
     for _ in range(samples):
-        noise_a, noise_b, noise_c, noise_d = _normals(key, lane)
-        tl.store(drawn + a, loc_a + scale_a * noise_a, mask=a < count)
-        tl.store(drawn + b, loc_b + scale_b * noise_b, mask=b < count)
-        tl.store(drawn + c, loc_c + scale_c * noise_c, mask=c < count)
-        tl.store(drawn + d, loc_d + scale_d * noise_d, mask=d < count)
+        tl.store(drawn, loc + scale * _normals(key, lane, LANES), mask=inside)
         drawn += count
         lane += lanes
 
 
 @jit
-def draw_gradients(d_loc, d_rho, grad, rho, seed, count, samples, QUARTER: tl.constexpr):
-    """Σ_s g and Σ_s g ε σ'(rho), the noise made once more."""
-    key = tl.load(seed)
-    lane = tl.program_id(0).to(tl.int64) * QUARTER + tl.arange(0, QUARTER)
-    place = tl.program_id(0).to(tl.int64) * (4 * QUARTER) + tl.arange(0, QUARTER)
-    a, b, c, d = place, place + QUARTER, place + 2 * QUARTER, place + 3 * QUARTER
-    none = tl.zeros([QUARTER], tl.float32)
-    loc_a, loc_b, loc_c, loc_d = none, none, none, none
-    scale_a, scale_b, scale_c, scale_d = none, none, none, none
-    lanes = tl.num_programs(0).to(tl.int64) * QUARTER
+def _sum_draws(grad, key, lane, inside, count, samples, LANES: tl.constexpr):
+    """Σ_s g and Σ_s g ε."""
+    lanes = tl.num_programs(0).to(tl.int64) * LANES
+    by_loc = tl.zeros([4 * LANES], tl.float32)
+    by_scale = tl.zeros([4 * LANES], tl.float32)
     for _ in range(samples):
-        noise_a, noise_b, noise_c, noise_d = _normals(key, lane)
-        g_a = tl.load(grad + a, mask=a < count).to(tl.float32)
-        g_b = tl.load(grad + b, mask=b < count).to(tl.float32)
-        g_c = tl.load(grad + c, mask=c < count).to(tl.float32)
-        g_d = tl.load(grad + d, mask=d < count).to(tl.float32)
-        loc_a, loc_b, loc_c, loc_d = loc_a + g_a, loc_b + g_b, loc_c + g_c, loc_d + g_d
-        scale_a, scale_b = scale_a + g_a * noise_a, scale_b + g_b * noise_b
-        scale_c, scale_d = scale_c + g_c * noise_c, scale_d + g_d * noise_d
+        g = tl.load(grad, mask=inside, other=0.0).to(tl.float32)
+        by_loc += g
+        by_scale += g * _normals(key, lane, LANES)
         grad += count
         lane += lanes
-    tl.store(d_loc + a, loc_a, mask=a < count)
-    tl.store(d_loc + b, loc_b, mask=b < count)
-    tl.store(d_loc + c, loc_c, mask=c < count)
-    tl.store(d_loc + d, loc_d, mask=d < count)
-    _scale, by_a = _softplus(tl.load(rho + a, mask=a < count))
-    _scale, by_b = _softplus(tl.load(rho + b, mask=b < count))
-    _scale, by_c = _softplus(tl.load(rho + c, mask=c < count))
-    _scale, by_d = _softplus(tl.load(rho + d, mask=d < count))
-    tl.store(d_rho + a, scale_a * by_a, mask=a < count)
-    tl.store(d_rho + b, scale_b * by_b, mask=b < count)
-    tl.store(d_rho + c, scale_c * by_c, mask=c < count)
-    tl.store(d_rho + d, scale_d * by_d, mask=d < count)
+    return by_loc, by_scale
 
 
 @jit
-def _normals(key, counter):
-    """Four blocks of independent standard normals, by Philox and Box and Muller."""
+def _normals(key, counter, LANES: tl.constexpr):
+    """Four independent standard normals a counter, side by side, by Philox and Box and Muller."""
     one, two, three, four = tl.randint4x(key, counter)
     a, b = _box_muller(one, two)
     c, d = _box_muller(three, four)
-    return a, b, c, d
+    return tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), [4 * LANES])
 
 
 @jit
@@ -326,8 +455,8 @@ def _box_muller(one, two):
     # All 32 bits and half a step up: never 0, so the tails reach 6.6 where `tl.randn` ends at 5.7.
     unit = tl.minimum(_unit(one), 1.0)
     radius = tl.sqrt(-2.0 * tl.log(unit))
-    angle = TURN * _unit(two)
-    return radius * tl.cos(angle), radius * tl.sin(angle)
+    cosine, sine = _circle(TURN * _unit(two))
+    return radius * cosine, radius * sine
 
 
 @jit
