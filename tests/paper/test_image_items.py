@@ -367,6 +367,6 @@ def test_a_quick_item_trains_a_toy_that_says_so(tmp_path, monkeypatch):
     module.compute(tmp_path, Effort.QUICK, lines.append)
     assert module.missing(tmp_path) == []
     assert images_results.is_toy(tmp_path)
-    assert "cifar100: 3 runs to do" in lines
+    assert "cifar100: 4 runs to do" in lines
     module.draw(tmp_path, tmp_path)
     assert module.verdict(tmp_path).outcome is not Outcome.OPEN

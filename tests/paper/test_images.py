@@ -1,11 +1,8 @@
 """Image experiments: one run in all its parts, plans, resuming, what a search found."""
 
 import json
-import logging
 import math
-import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,7 @@ from sklearn.metrics import confusion_matrix, log_loss, roc_auc_score
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn.functional import conv2d, softplus
 
-from bayesdiv import KL, Classes, Objective, Predictive, runs
+from bayesdiv import KL, Classes, Objective, Predictive, fused, runs
 from bayesdiv.data import Part
 from bayesdiv.data.images import Parts
 from bayesdiv.nets.resnet import small_stem
@@ -30,7 +27,7 @@ from bayesdiv.paper.images import (
     Training,
     run,
 )
-from bayesdiv.paper.images_results import PLANS, Job, Machine, Place, plan, toy
+from bayesdiv.paper.images_results import PLANS, Job, Machine, Place, Queue, plan, toy
 
 CPU = torch.device("cpu")
 TINY = Protocol(
@@ -159,7 +156,7 @@ def test_a_step_minimises_the_loss_of_the_library(name, monkeypatch):
     model, data = training.model, training.data
     loc, rho = (p.detach().clone() for p in model.parameters())
     noise = torch.randn(loc.shape, generator=torch.Generator().manual_seed(5))
-    monkeypatch.setattr(torch, "randn_like", lambda like: noise)
+    monkeypatch.setattr(fused, "standard_normal", lambda shape, like: noise)
     training.order.copy_(torch.arange(40).flip(0))
     training.step()
     stepped = [p.grad.clone() for p in model.parameters()]
@@ -261,53 +258,19 @@ def test_a_run_with_channels_last_learns_the_same():
             assert first == pytest.approx(second, rel=1e-4)
 
 
-def compare_transformed(name, transform):
-    """The draw, the divergence and their gradients, as they are and transformed."""
-    model = Training(tiny_data(), first_setting(name), TINY, 0, Execution()).model
-    divergence = CONTENDERS[name].divergence(CONTENDERS[name].first.get("alpha", 0.0))
-    loc, rho = model.parameters()
-    noise, p = torch.randn_like(loc), model.p()
-    results = []
-    for each in (images.eager, transform):
-        draw = images.penalised_draw(model, divergence, Execution(transform=each))
-        weights, total = draw(loc, rho, noise, p.loc, p.scale)
-        gradients = torch.autograd.grad(weights.square().sum() + total, (loc, rho))
-        results.append((weights.detach(), total.detach(), *gradients))
-    for one, two in zip(*results, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
-
-
-# torch's own: dynamo makes an instance of a class that it has deprecated itself.
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-@pytest.mark.parametrize("name", ["kl", "js_g", "js_a"])
-def test_the_divergence_traced_as_one_graph_is_the_eager_one(name, caplog):
-    with caplog.at_level(logging.WARNING):
-        compare_transformed(name, partial(torch.compile, backend="aot_eager", fullgraph=True))
-    assert not caplog.records  # it did not fall back
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the compiler itself
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
-@pytest.mark.parametrize("name", ["kl", "js_g", "js_a"])
-def test_the_compiled_divergence_is_the_eager_one(name, caplog):
-    with caplog.at_level(logging.WARNING, logger=images.__name__):
-        compare_transformed(name, images.compiled)
-    assert not [record for record in caplog.records if record.name == images.__name__]
-
-
-def test_without_a_compiler_a_run_goes_on_and_says_so(caplog):
-    def broken(function):
-        def fail(*arguments):
-            raise RuntimeError("no compiler\nwas found")
-
-        return fail
-
-    with caplog.at_level(logging.WARNING):
-        told = run(tiny_data(), first_setting("kl"), TINY, execution=Execution(transform=broken))
-    assert told["diverged"] is False
-    (record,) = caplog.records
-    assert record.getMessage().endswith("several times slower: no compiler was found")
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+def test_images_resized_once_are_those_resized_in_each_step(memory, monkeypatch):
+    pixels = torch.randint(256, (40, 3, 6, 6), generator=torch.Generator().manual_seed(0))
+    part = Part(pixels.to(torch.uint8), torch.arange(40) % 2)
+    execution = Execution(images=memory)
+    kept = images.shown(Parts(part, part, part), TINY, execution)
+    at = torch.tensor([7, 0, 39])
+    wanted = images.seen(part.x[at], TINY.pixels, execution)
+    found = images.taken(kept.train.x, at)
+    torch.testing.assert_close(found, wanted)
+    assert found.is_contiguous(memory_format=memory)
+    monkeypatch.setattr(images, "ROOM", 1000)
+    assert images.shown(Parts(part, part, part), TINY, execution).train.x is part.x
 
 
 def test_the_papers_start_is_rho_minus_ten():
@@ -330,7 +293,7 @@ def test_a_setting_must_name_a_contender_and_its_alpha():
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_a_search_tries_as_many_settings_of_every_contender_within_its_ranges(name):
     tried = list(images_results.candidates(Path(), name).values())
-    assert len(set(tried)) == 8
+    assert len(set(tried)) == 5
     assert tried[0] == Setting(name, **CONTENDERS[name].first)
     for setting in tried:
         for key, (low, high) in CONTENDERS[name].searches.items():
@@ -392,7 +355,7 @@ def test_the_papers_plan_has_its_settings():
     assert jobs["js_a"].setting == Setting("js_a", 1e-5, 1e5, 0.5792, PAPER_START)
     assert jobs["js_g"].setting == Setting("js_g", 1e-3, 1.0, 0.7584, PAPER_START)
     assert jobs["kl"].setting == Setting("kl", 1e-3, 1.0, None, PAPER_START)
-    assert jobs["kl"].protocol is PAPER
+    assert jobs["kl"].protocol == replace(PAPER, pixels=64, epochs=25)
     patches = {job.place.contender: job for job in plan("histopathology-paper").jobs(Path())}
     assert patches["js_a"].setting == Setting("js_a", 1e-4, 100, 0.0729, PAPER_START)
     assert patches["kl"].protocol.schedule is images.stepped
@@ -424,11 +387,12 @@ def tiny_plan(whole):
 def test_a_plan_goes_on_where_it_stopped(tmp_path):
     lines = []
     machine = Machine(CPU)
+    names = ["cifar10-tuning"]
     images_results.execute(
-        "cifar10-tuning", tmp_path, replace(machine, limit=0), lines.append, changed=tiny_plan
+        names, tmp_path, replace(machine, limit=0), lines.append, changed=tiny_plan
     )
-    assert lines == ["cifar10-tuning: 4 runs to do"]  # and none was begun
-    images_results.execute("cifar10-tuning", tmp_path, machine, lines.append, changed=tiny_plan)
+    assert lines == []  # none was begun
+    images_results.execute(names, tmp_path, machine, lines.append, changed=tiny_plan)
     files = sorted(tmp_path.rglob("*.json"))
     assert [file.relative_to(tmp_path).as_posix() for file in files] == [
         f"images/cifar10-tuning/{name}-{tag}/fold1-noise0.9.json"
@@ -438,33 +402,84 @@ def test_a_plan_goes_on_where_it_stopped(tmp_path):
     kept = files[1].read_bytes()
     files[0].unlink()
     lines.clear()
-    images_results.execute("cifar10-tuning", tmp_path, machine, lines.append, changed=tiny_plan)
+    images_results.execute(names, tmp_path, machine, lines.append, changed=tiny_plan)
     assert lines[0] == "cifar10-tuning: 1 runs to do"
-    assert lines[-1].startswith("cifar10-tuning: JS-A (0), fold 1, noise 0.9: validation ")
+    assert lines[-1].startswith("cifar10-tuning: JS-A (0), fold 1, noise 0.9 has validation ")
     assert files[0].exists()
     assert files[1].read_bytes() == kept
     told = runs.read_json(files[0])
     assert (told["fold"], told["noise"], told["data"], told["processes"]) == (1, 0.9, "digits", 1)
     with pytest.raises(runs.RunError, match="must hold either toy or full results"):
-        images_results.execute("cifar10-tuning", tmp_path, machine, lines.append)
+        images_results.execute(names, tmp_path, machine, lines.append)
 
 
 def test_a_run_that_fails_does_not_stop_the_others():
     bad = Job(Place("cifar10", "kl", 7), "digits", Setting("kl"), TINY)
     good = replace(bad, place=Place("cifar10", "kl", 1), protocol=replace(TINY, epochs=1))
     lines, finished = [], []
-    computed = images_results.computed([bad, good], Machine(CPU), lines.append)
+    computed = images_results.computed(
+        Queue({"any": lambda: [bad, good]}), Machine(CPU), lines.append
+    )
     with pytest.raises(RuntimeError, match="1 of 2 runs failed, the first: cifar10: KL, fold 7"):
         finished.extend(job for job, _ in computed)
     assert finished == [good]
     assert any("fold must lie between 1 and 5, got 7" in line for line in lines)
 
 
+def test_a_queue_hands_out_what_needs_nothing_while_a_search_ends():
+    def jobs(name, count):
+        places = [Place(name, "kl", fold) for fold in range(1, count + 1)]
+        return [Job(place, "digits", Setting("kl"), TINY) for place in places]
+
+    listed = []
+    search, folds, other = jobs("search", 2), jobs("folds", 1), jobs("other", 1)
+    queue = Queue(
+        {
+            "search": lambda: search,
+            "folds": lambda: listed.append("folds") or folds,
+            "other": lambda: other,
+        },
+        {"folds": ["search", "a plan that is not run"]},
+    )
+    assert [queue.take() for _ in range(4)] == [*search, *other, None]
+    queue.ended(search[1])
+    assert queue.take() is None
+    assert listed == []  # their settings are not known before
+    queue.ended(search[0])
+    assert [queue.take(), queue.take()] == [*folds, None]
+
+
+def test_a_refined_search_stays_near_the_best_and_inside_the_ranges(tmp_path):
+    best = Setting("js_a", 1e-3, 0.3, 0.9, 0.1)
+    write_result(tmp_path, Place("cifar10-tuning", "js_a", 1, 0.9, "0"), [0.5], best)
+    write_result(
+        tmp_path, Place("cifar10-tuning", "js_a", 1, 0.9, "1"), [0.4], Setting("js_a", alpha=0.1)
+    )
+    found = images_results.refined(tmp_path, "js_a")
+    assert list(found) == ["near1", "near2"]
+    assert images_results.refined(tmp_path, "kl") == {}
+    for setting in found.values():
+        assert setting != best
+        assert 10**-3.2 <= setting.learning_rate <= 1e-3
+        assert 0.3 / 100**0.2 - 0.01 <= setting.strength <= 0.3 * 100**0.2
+        assert 0.72 <= setting.alpha <= 0.95
+
+
+def test_needs_of_needs_come_first():
+    assert images_results.needed("cifar10-noise") == [
+        "cifar10-tuning",
+        "cifar10-refined",
+        "cifar10-folds",
+    ]
+
+
 @pytest.mark.slow
 def test_several_processes_compute_the_same_results():
     jobs = tiny_plan(plan("cifar10-tuning")).jobs(Path())
-    alone = {job: told for job, told in images_results.computed(jobs, Machine(CPU))}
-    together = {job: told for job, told in images_results.computed(jobs, Machine(CPU, processes=2))}
+    alone, together = (
+        dict(images_results.computed(Queue({"any": lambda: jobs}), Machine(CPU, processes)))
+        for processes in (1, 2)
+    )
     assert alone.keys() == together.keys()
     for job in jobs:
         one, two = (each[job]["history"][0]["nll"] for each in (alone, together))

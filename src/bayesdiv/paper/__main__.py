@@ -2,10 +2,11 @@
 
     python -m bayesdiv.paper regression-choice --out results --processes 16
     python -m bayesdiv.paper regression --out results --processes 16
-    python -m bayesdiv.paper cifar10-tuning --data FOLDER --out results --processes 4 --limit 300
+    python -m bayesdiv.paper cifar10-tuning cifar10-folds --data FOLDER --processes 4 --limit 300
 
-What has a result file already is not computed again. Several processes share a GPU best under
-NVIDIA's multi-process service.
+Runs of several image experiments share the processes; one that another needs comes first. What has
+a result file already is not computed again. Several processes share a GPU best under NVIDIA's
+multi-process service.
 """
 
 import argparse
@@ -26,7 +27,10 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("experiment", choices=[*REGRESSION, *images_results.PLANS])
+    known = [*REGRESSION, *images_results.PLANS]
+    parser.add_argument(
+        "experiments", nargs="+", choices=known, metavar="EXPERIMENT", help=", ".join(known)
+    )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of results")
     parser.add_argument("--data", type=Path, default=None, help="folder of the images")
     parser.add_argument("--processes", type=int, default=1, help="how many at a time")
@@ -36,14 +40,14 @@ def main() -> None:
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     protocol = regression_results.protocol(given.out)
-    if given.experiment == "regression-choice":
+    if "regression-choice" in given.experiments:
         regression_results.choose(given.out, protocol, given.processes, device)
-    elif given.experiment == "regression":
+    if "regression" in given.experiments:
         for job, told in regression_results.missing(given.out, protocol, given.processes, device):
             _say(f"{job.data} {job.contender} {told['seconds']:.1f} s")
-    else:
-        machine = images_results.Machine(device, given.processes, given.data, given.limit)
-        images_results.execute(given.experiment, given.out, machine, _say)
+    machine = images_results.Machine(device, given.processes, given.data, given.limit)
+    images = [name for name in given.experiments if name in images_results.PLANS]
+    images_results.execute(images, given.out, machine, _say)
 
 
 def _say(line: str) -> None:

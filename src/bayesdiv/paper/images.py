@@ -6,7 +6,6 @@ device; a step takes its batch there by index, resizes it, draws all weights onc
 on a GPU the whole of it is a recorded graph. The host waits once an epoch.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import cross_entropy
 
 import bayesdiv
 from bayesdiv import metrics
@@ -36,10 +35,11 @@ from bayesdiv.posteriors import MeanField, Point
 from bayesdiv.predictive import Predictive
 from bayesdiv.priors import FanIn, Prior, PriorFor
 
-log = logging.getLogger(__name__)
-
 Schedule = Callable[[float, int], float]
 ROC_POINTS = 200
+ROOM = 1 << 32
+"""Bytes of images that are resized once and kept; more are resized in each step."""
+_AT_A_TIME = 2000  # images that are resized together
 _WARM_STEPS = 2  # before a recording: they build the optimizer's state and choose algorithms
 
 
@@ -102,7 +102,8 @@ class Protocol:
         schedule: of the learning rate.
         order: of the training images in an epoch.
         prior: made for the network.
-        test_samples: weight draws for averaged predictions.
+        test_samples: weight draws for averaged predictions; with 0 there are no predictions, as
+            where only time matters.
         validation_samples: the same for the validation images while training.
         averaged_every: after so many epochs, and after the last one.
         evaluation_size: images at once where nothing is learned.
@@ -247,18 +248,6 @@ def channels_last(kernel: Tensor) -> Tensor:
     return kernel.reshape(outputs, height, width, inputs).permute(0, 3, 1, 2)
 
 
-def eager(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As it is, an operation at a time."""
-    return function
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """By `torch.compile`: a handful of passes over the weights instead of dozens."""
-    # Every alpha of JS-A is another table; at the default of 8 torch would go back to eager.
-    torch._dynamo.config.recompile_limit = 256
-    return torch.compile(function)
-
-
 class Plain:
     """Steps one by one."""
 
@@ -301,14 +290,12 @@ class Execution:
         kernels: how the flat weights are read as convolutions: `as_stored`, `converted` or
             `channels_last`.
         images: memory format of the images.
-        transform: of the draw of weights together with the divergence: `compiled` or `eager`.
         stepping: `Recorded` or `Plain`.
     """
 
     dtype: torch.dtype = torch.float32
     kernels: Callable[[Tensor], Tensor] = as_stored
     images: torch.memory_format = torch.contiguous_format
-    transform: Callable[[Callable[..., Any]], Callable[..., Any]] = eager
     stepping: Callable[[Callable[[], None]], Callable[[], None]] = Plain
 
     @classmethod
@@ -316,46 +303,7 @@ class Execution:
         """What is fastest on this device."""
         if device.type != "cuda":
             return cls()
-        return cls(torch.bfloat16, channels_last, torch.channels_last, compiled, Recorded)
-
-
-# From loc, rho and noise to one draw of the weights and the divergence of them all.
-_Draw = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-def penalised_draw(model: Bayesian, divergence: Divergence, execution: Execution) -> _Draw:
-    """One draw of all weights and the divergence, computed together so that they compile as one.
-
-    Where there is no compiler it runs eagerly, and says so.
-    """
-    prior, loc, rho = cast(Normal, model.p()), *_parameters(model)
-    compute = Auto().prepare(divergence, model.q(), prior)
-
-    def draw(
-        loc: Tensor, rho: Tensor, noise: Tensor, prior_loc: Tensor, prior_scale: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        scale = softplus(rho)
-        q = Normal(loc, scale, validate_args=False)
-        p = Normal(prior_loc, prior_scale, validate_args=False)
-        weights = torch.addcmul(loc, scale, noise).to(execution.dtype)
-        return weights, compute(q, p, None).sum()
-
-    made = execution.transform(draw)
-    if made is draw:
-        return draw
-    try:  # with its backward pass, which is compiled too
-        weights, total = made(loc, rho, torch.zeros_like(loc), prior.loc, prior.scale)
-        torch.autograd.grad(weights.float().sum() + total, (loc, rho))
-    except Exception as error:  # of many kinds: no compiler, no Triton, no rule
-        line = " ".join(str(error).split())[:200]
-        log.warning("the divergence runs without a compiler, several times slower: %s", line)
-        return draw
-    return cast(_Draw, made)
-
-
-def _parameters(model: Bayesian) -> tuple[Tensor, Tensor]:
-    posterior = cast(MeanField, model.posterior)
-    return posterior.loc, posterior.rho
+        return cls(torch.bfloat16, channels_last, torch.channels_last, Recorded)
 
 
 def seen(x: Tensor, pixels: int, execution: Execution) -> Tensor:
@@ -368,6 +316,29 @@ def seen(x: Tensor, pixels: int, execution: Execution) -> Tensor:
     if x.shape[-1] != pixels:
         x = resized(x, pixels)
     return x.contiguous(memory_format=execution.images)
+
+
+def shown(data: Parts, protocol: Protocol, execution: Execution) -> Parts:
+    """All images as the network takes them, where they are few enough to be kept; else as stored.
+
+    At 64 pixels resizing would be a tenth of a step; at 224 all images would not leave much room.
+    """
+    pixels = sum(len(part.x) for part in data) * 3 * protocol.pixels**2
+    if pixels * execution.dtype.itemsize > ROOM:
+        return data
+
+    def whole(x: Tensor) -> Tensor:
+        pieces = [seen(piece, protocol.pixels, execution) for piece in x.split(_AT_A_TIME)]
+        return torch.cat(pieces).contiguous(memory_format=execution.images)
+
+    return Parts(*(Part(whole(part.x), part.y) for part in data))
+
+
+def taken(x: Tensor, at: Tensor) -> Tensor:
+    """Some of the images, in the memory format in which they lie."""
+    if x.is_contiguous():
+        return x[at]
+    return x.permute(0, 2, 3, 1)[at].permute(0, 3, 1, 2)
 
 
 def outputs(model: Bayesian, weights: Tensor, x: Tensor, execution: Execution) -> Tensor:
@@ -393,6 +364,7 @@ class Training:
         self, data: Parts, setting: Setting, protocol: Protocol, seed: int, execution: Execution
     ) -> None:
         device = data.train.x.device
+        data = shown(data, protocol, execution)
         self.data, self.setting, self.protocol, self.execution = data, setting, protocol, execution
         self.device = device
         torch.manual_seed(seed)
@@ -413,13 +385,14 @@ class Training:
         contender = CONTENDERS[setting.contender]
         self.divergence = contender.divergence(setting.alpha or 0.0)
         if self.learns_scale:
-            self.draw = penalised_draw(self.model, self.divergence, execution)
+            q, p = self.model.q(), self.model.p()
+            self.total = Auto().prepare_total(self.divergence, q, p)
 
     def step(self) -> None:
         """One update; nothing in it waits for the device or depends on the host."""
         self.optimizer.zero_grad(set_to_none=True)
         at = self.order[self.position + self.places]
-        x = seen(self.data.train.x[at], self.protocol.pixels, self.execution)
+        x = seen(taken(self.data.train.x, at), self.protocol.pixels, self.execution)
         y = self.data.train.y[at]
         weights, divergence = self.drawn()
         logits = outputs(self.model, weights, x, self.execution)
@@ -438,9 +411,10 @@ class Training:
         if not self.learns_scale:
             loc = cast(Tensor, self.model.posterior.loc)
             return loc.to(self.execution.dtype), loc.new_zeros(())
-        loc, rho = _parameters(self.model)
-        prior = cast(Normal, self.model.p())
-        return self.draw(loc, rho, torch.randn_like(loc), prior.loc, prior.scale)
+        weights, divergence = self.total.drawn(
+            self.model.q(), self.model.p(), 1, self.execution.dtype
+        )
+        return weights[0], divergence
 
     def epoch(self, number: int, step: Callable[[], None]) -> _Sums:
         """All steps of an epoch, counted from 0; the host waits at its end."""
@@ -485,7 +459,7 @@ def predicted(training: Training, part: Part, samples: int | None = None) -> Pre
     model, execution, protocol = training.model, training.execution, training.protocol
     loc = cast(Tensor, model.posterior.loc)
     count = samples if samples is not None and training.learns_scale else 0
-    scale = softplus(_parameters(model)[1]) if count else loc
+    scale = cast(MeanField, model.posterior).scale if count else loc
     # Its own generator: neither the noise of training nor its recording is disturbed.
     generator = torch.Generator(loc.device).manual_seed(0)
     found = []
@@ -606,9 +580,10 @@ def run(
     training = Training(data, setting, protocol, seed, execution)
     history, best, diverged = _trained(training, tell)
     at_end = at_best = None
-    if history and diverged is None:
+    wanted = protocol.test_samples > 0
+    if wanted and history and diverged is None:
         at_end = assessed(training, history[-1]["epoch"])
-    if best is not None:
+    if wanted and best is not None:
         number, kept = best
         training.restore(kept)
         same = at_end is not None and number == at_end["epoch"]

@@ -138,7 +138,7 @@ class Plan:
         ]
 
 
-def candidates(results: Path, contender: str, count: int = 8) -> dict[str, Setting]:
+def candidates(results: Path, contender: str, count: int = 5) -> dict[str, Setting]:
     """What a search tries: the first setting of the contender, then points spread evenly.
 
     Every contender gets as many, so that the budgets are equal.
@@ -162,6 +162,34 @@ def candidates(results: Path, contender: str, count: int = 8) -> dict[str, Setti
         fixed = {name: value for name, value in told.first.items() if name not in told.searches}
         found[str(index)] = Setting(contender, **fixed, **values)
     return found
+
+
+def refined(results: Path, contender: str, count: int = 2) -> dict[str, Setting]:
+    """Further tries next to the best so far of the search `cifar10-tuning`.
+
+    Spread over a fifth of each range to either side, on a log scale for all but alpha.
+    """
+    best = tuned(results, "cifar10-tuning").get(contender)
+    if best is None:
+        return {}
+    ranges = CONTENDERS[contender].searches
+    points = SobolEngine(len(ranges), scramble=True, seed=1).draw(count).double().tolist()
+    found = {}
+    for index, point in enumerate(points, start=1):
+        values: dict[str, Any] = {
+            name: _between(name, *ends, _near(name, *ends, getattr(best, name), share))
+            for (name, ends), share in zip(ranges.items(), point, strict=True)
+        }
+        found[f"near{index}"] = replace(best, **values)
+    return found
+
+
+def _near(name: str, low: float, high: float, value: float, share: float) -> float:
+    """The share of a range that lies near a value."""
+    at = math.log(value / low) / math.log(high / low)
+    if name == "alpha":
+        at = (value - low) / (high - low)
+    return min(max(at + 0.4 * (share - 0.5), 0.0), 1.0)
 
 
 def _between(name: str, low: float, high: float, share: float) -> float:
@@ -205,6 +233,10 @@ TUNED = ("kl", "lambda_kl", "js_g", "js_a", "deterministic")
 ALL = (*TUNED, "unmodified_js_g", "unmodified_js_a")
 _HISTOPATHOLOGY = replace(OURS, epochs=30)
 _CIFAR100 = replace(OURS, pixels=32, stem=small_stem)
+_LARGE = replace(OURS, pixels=224, epochs=8, test_samples=4, evaluation_size=1000)
+# At 224 pixels and 50 epochs three losses would take seven minutes of an H200.
+_SHORT_PAPER = replace(PAPER, pixels=64, epochs=25)
+_TIMED = replace(OURS, pixels=224, batch_size=256, epochs=2, test_samples=0)
 
 
 def _in_search(protocol: Protocol) -> Protocol:
@@ -214,32 +246,36 @@ def _in_search(protocol: Protocol) -> Protocol:
 
 _FOR_CIFAR10 = partial(chosen, experiments=("cifar10-tuning",))
 _FOR_HISTOPATHOLOGY = partial(chosen, experiments=("histopathology-tuning",))
-_FOR_CIFAR100 = partial(chosen, experiments=("cifar100-tuning", "cifar10-tuning"))
 _FOLDS = (1, 2, 3, 4, 5)
 
 PLANS: dict[str, Plan] = {
     "cifar10-tuning": Plan(
         *("cifar10-tuning", "cifar10", TUNED, _in_search(OURS), candidates), noises=(NOISE,)
     ),
+    "cifar10-refined": Plan(
+        *("cifar10-tuning", "cifar10", TUNED, _in_search(OURS), refined),
+        noises=(NOISE,),
+        needs=("cifar10-tuning",),
+    ),
     "cifar10-folds": Plan(
         *("cifar10", "cifar10", TUNED, OURS, _FOR_CIFAR10),
         folds=(1, 2, 3),
         noises=(NOISE,),
-        needs=("cifar10-tuning",),
+        needs=("cifar10-refined",),
     ),
     "cifar10-noise": Plan(
-        *("cifar10", "cifar10", (*THREE, "deterministic"), OURS, _FOR_CIFAR10),
+        *("cifar10", "cifar10", THREE, replace(OURS, test_samples=8), _FOR_CIFAR10),
         folds=(1, 2, 3),
         noises=(NOISE, 0.5, 0.1, 0.7, 0.3),
-        needs=("cifar10-tuning",),
+        needs=("cifar10-folds",),
     ),
     "cifar10-224": Plan(
-        *("cifar10-224", "cifar10", TUNED, replace(OURS, pixels=224), _FOR_CIFAR10),
+        *("cifar10-224", "cifar10", (*THREE, "deterministic"), _LARGE, _FOR_CIFAR10),
         noises=(NOISE,),
-        needs=("cifar10-tuning",),
+        needs=("cifar10-refined",),
     ),
     "cifar10-paper": Plan(
-        *("cifar10-paper", "cifar10", THREE, PAPER),
+        *("cifar10-paper", "cifar10", THREE, _SHORT_PAPER),
         partial(published, name="paper_cifar10", noise=NOISE),
         noises=(NOISE,),
     ),
@@ -250,26 +286,26 @@ PLANS: dict[str, Plan] = {
     "histopathology-folds": Plan(
         *("histopathology", "histopathology", ALL, _HISTOPATHOLOGY, _FOR_HISTOPATHOLOGY),
         folds=_FOLDS,
-        splits=("", BY_PATIENT),
+        needs=("histopathology-tuning",),
+    ),
+    "histopathology-patients": Plan(
+        *("histopathology", "histopathology", (*THREE, "deterministic"), _HISTOPATHOLOGY),
+        _FOR_HISTOPATHOLOGY,
+        folds=_FOLDS,
+        splits=(BY_PATIENT,),
         needs=("histopathology-tuning",),
     ),
     "histopathology-paper": Plan(
-        *("histopathology-paper", "histopathology", THREE, replace(PAPER, schedule=stepped)),
+        *("histopathology-paper", "histopathology", THREE, replace(_SHORT_PAPER, schedule=stepped)),
         partial(published, name="paper_histopathology", noise=None),
     ),
-    "cifar100-tuning": Plan(
-        *("cifar100-tuning", "cifar100", THREE, _in_search(_CIFAR100)),
-        partial(candidates, count=4),
-        noises=(0.5,),
-    ),
     "cifar100": Plan(
-        *("cifar100", "cifar100", THREE, _CIFAR100, _FOR_CIFAR100),
+        *("cifar100", "cifar100", (*THREE, "deterministic"), _CIFAR100, _FOR_CIFAR10),
         noises=(0.5,),
-        needs=("cifar100-tuning",),
+        needs=("cifar10-refined",),
     ),
     "timing": Plan(
-        *("timing", "histopathology", (*THREE, "deterministic"), replace(OURS, epochs=5)),
-        _FOR_HISTOPATHOLOGY,
+        *("timing", "synthetic", (*THREE, "deterministic"), _TIMED, _FOR_HISTOPATHOLOGY),
         needs=("histopathology-tuning",),
     ),
 }
@@ -290,7 +326,7 @@ def toy(whole: Plan) -> Plan:
     searches = whole.experiment.endswith("-tuning")
     return replace(
         whole,
-        data="rare_digit" if whole.data == "histopathology" else "digits",
+        data="rare_digit" if whole.data in ("histopathology", "synthetic") else "digits",
         protocol=protocol,
         settings=_toy_candidates if searches else whole.settings,
         folds=whole.folds[:2],
@@ -439,11 +475,24 @@ def _digits(folder: Path | None, rare: int | None = None) -> Images:
     return Images(images.expand(-1, 3, 8, 8), y, classes, torch.arange(len(y)) % 6, "digits")
 
 
+def _synthetic(folder: Path | None) -> Images:
+    """As many patches as the paper trains on, of noise: what a step costs depends on no image."""
+    count = TRAINED + 512
+    pixels = torch.empty(count, 3, 50, 50, dtype=torch.uint8).random_(256)
+    batch = torch.full((count,), 2)
+    batch[:256], batch[256:512] = 0, 1
+    return Images(pixels, torch.arange(count) % 2, ("no cancer", "cancer"), batch, "synthetic")
+
+
+TRAINED = 177_615
+"""Patches that the paper trains on: 80 % of 80 % of 277,524."""
+
 _IMAGES: dict[str, Callable[[Path | None], Images]] = {
     "cifar10": _cifar10,
     "cifar100": _cifar100,
     "digits": _digits,
     "rare_digit": partial(_digits, rare=8),
+    "synthetic": _synthetic,
 }
 SETS = (*_IMAGES, "histopathology")
 TOYS = ("digits", "rare_digit")
@@ -524,34 +573,79 @@ class Machine:
         return cls(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
+class Queue:
+    """Runs of several plans, handed out in their order as soon as what they need has ended.
+
+    While the last runs of a search end, those of a plan that does not need it begin.
+
+    Args:
+        jobs: from the name of a plan to a function that lists its runs, called when they may begin.
+        needs: from the name of a plan to the plans that must have ended before.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Callable[[], Sequence[Job]]],
+        needs: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._lists = dict(jobs)
+        self._needs = needs or {}
+        self._waiting: dict[str, list[Job]] = {}
+        self._running: dict[Job, str] = {}
+
+    def take(self) -> Job | None:
+        """The next run that may begin; None if none may now."""
+        for name in [name for name in self._lists if name not in self._waiting]:
+            if not any(self._is_open(need) for need in self._needs.get(name, ())):
+                self._waiting[name] = list(self._lists[name]())
+        # In the order of the plans, not in that in which they could begin.
+        for name in self._lists:
+            if self._waiting.get(name):
+                job = self._waiting[name].pop(0)
+                self._running[job] = name
+                return job
+        return None
+
+    def ended(self, job: Job) -> None:
+        """Tell that a run has its result, or failed."""
+        del self._running[job]
+
+    def _is_open(self, name: str) -> bool:
+        if name not in self._lists:
+            return False
+        return bool(self._waiting.get(name, True)) or name in self._running.values()
+
+
 def computed(
-    jobs: Sequence[Job], machine: Machine, tell: Tell = lambda line: None
+    queue: Queue, machine: Machine, tell: Tell = lambda line: None
 ) -> Iterator[tuple[Job, dict[str, Any]]]:
     """Each run with its result, as they finish.
 
     A run that fails is told and does not stop the others; their names are raised at the end.
     """
     began, failed = time.monotonic(), []
-    for job, result in _finished(jobs, machine, began, tell):
+    count = 0
+    for job, result in _finished(queue, machine, began, tell):
+        count += 1
         if isinstance(result, Exception):
             failed.append(job)
             tell(f"{job.place} failed: {type(result).__name__}: {result}")
         else:
             yield job, {**result, "processes": machine.processes}
+        # Only now, when its result is written, may that begin which reads it.
+        queue.ended(job)
     if failed:
-        raise RuntimeError(
-            f"{len(failed)} of {len(jobs)} runs failed, the first: {failed[0].place}"
-        )
+        raise RuntimeError(f"{len(failed)} of {count} runs failed, the first: {failed[0].place}")
 
 
 def _finished(
-    jobs: Sequence[Job], machine: Machine, began: float, tell: Tell
+    queue: Queue, machine: Machine, began: float, tell: Tell
 ) -> Iterator[tuple[Job, dict[str, Any] | Exception]]:
-    waiting = iter(jobs)
+    def following() -> Job | None:
+        return queue.take() if time.monotonic() - began < machine.limit else None
+
     if machine.processes == 1:
-        for job in waiting:
-            if time.monotonic() - began >= machine.limit:
-                return
+        while (job := following()) is not None:
             yield job, _attempt(job, machine, tell)
         return
     spawn = multiprocessing.get_context("spawn")
@@ -561,11 +655,8 @@ def _finished(
     with pool:
         while True:
             # Handed over one by one, so that none begins after the limit.
-            while len(running) < machine.processes and time.monotonic() - began < machine.limit:
-                following = next(waiting, None)
-                if following is None:
-                    break
-                running[pool.submit(_attempt, following, machine)] = following
+            while len(running) < machine.processes and (job := following()) is not None:
+                running[pool.submit(_attempt, job, machine)] = job
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -584,44 +675,62 @@ def _silent(line: str) -> None:
 
 
 def execute(
-    name: str,
+    names: Sequence[str],
     results: Path,
     machine: Machine,
     tell: Tell,
     *,
     changed: Callable[[Plan], Plan] = lambda whole: whole,
 ) -> None:
-    """Compute what a plan has no files of; each result is written as soon as it is there.
+    """Compute what plans have no files of; each result is written as soon as it is there.
 
     Args:
-        name: of the plan.
+        names: of the plans.
         results: the folder of all results.
         machine: what computes.
         tell: called with a line a run.
-        changed: what to make of the plan, such as `toy`.
+        changed: what to make of each plan, such as `toy`.
     """
-    whole = changed(plan(name))
-    _check_kind(whole, results)
-    jobs = missing(whole.jobs(results), results)
-    tell(f"{name}: {len(jobs)} runs to do")
+    plans = {name: changed(plan(name)) for name in names}
+    for whole in plans.values():
+        _check_kind(whole, results)
+
+    def jobs(name: str) -> list[Job]:
+        found = missing(plans[name].jobs(results), results)
+        tell(f"{name}: {len(found)} runs to do")
+        return found
+
+    queue = Queue(
+        {name: partial(jobs, name) for name in plans},
+        {name: whole.needs for name, whole in plans.items()},
+    )
     began = time.monotonic()
-    for job, told in computed(jobs, machine, tell):
+    for job, told in computed(queue, machine, tell):
         runs.write_json(job.place.path(results), told)
-        after = f"after {time.monotonic() - began:.0f} s"
-        if told["diverged"]:
-            tell(f"{job.place} diverged in epoch {told['diverged_epoch']}, {after}")
-            continue
-        best = told["at_best"]
-        tell(
-            f"{job.place}: validation {best['validation']['mean']['accuracy']:.1%}, test "
-            f"{best['test']['mean']['accuracy']:.1%} at epoch {told['best_epoch']}, "
-            f"{told['seconds']:.0f} s, {after}"
-        )
+        tell(f"{job.place} {_in_words(told)}, after {time.monotonic() - began:.0f} s")
+
+
+def _in_words(told: Mapping[str, Any]) -> str:
+    if told["diverged"]:
+        return f"diverged in epoch {told['diverged_epoch']}"
+    best = told["at_best"]
+    if best is None:
+        return f"took {told['seconds_per_epoch']:.2f} s an epoch"
+    return (
+        f"has validation {best['validation']['mean']['accuracy']:.1%}, test "
+        f"{best['test']['mean']['accuracy']:.1%} at epoch {told['best_epoch']}, took "
+        f"{told['seconds']:.0f} s"
+    )
 
 
 def compute(results: Path, names: Sequence[str], effort: Effort, tell: Tell) -> None:
     """Run these plans, and before them those that they need, on this machine."""
-    quick = effort is Effort.QUICK
-    ordered = dict.fromkeys(need for name in names for need in (*plan(name).needs, name))
-    for name in ordered:
-        execute(name, results, Machine.here(), tell, changed=toy if quick else lambda whole: whole)
+    changed = toy if effort is Effort.QUICK else lambda whole: whole
+    ordered = dict.fromkeys(need for name in names for need in (*needed(name), name))
+    execute(list(ordered), results, Machine.here(), tell, changed=changed)
+
+
+def needed(name: str) -> list[str]:
+    """The plans that must be run before this one, in their order."""
+    before = [each for need in plan(name).needs for each in (*needed(need), need)]
+    return list(dict.fromkeys(before))
