@@ -209,10 +209,7 @@ class _Total(torch.autograd.Function):
             x.expand(loc.shape).reshape(-1, loc.shape[-1]) if x.dim() else x
             for x in (loc, scale, *prior)
         ]
-        each = [
-            rule(*(x[row] if x.dim() else x for x in rows))
-            for row in range(len(rows[0]))
-        ]
+        each = [rule(*(x[row] if x.dim() else x for x in rows)) for row in range(len(rows[0]))]
         value, d_loc, d_scale = (torch.stack(parts) for parts in zip(*each, strict=True))
         return value.reshape(loc.shape[:-1]), d_loc.view_as(loc), d_scale.view_as(loc)
 
