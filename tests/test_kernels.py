@@ -8,6 +8,7 @@ from torch.distributions import Normal
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
+from bayesdiv import fused
 from bayesdiv.divergences import table
 from bayesdiv.fused import Kernel, Rule
 
@@ -259,6 +260,27 @@ def test_a_draw_may_be_differentiated_twice():
         found.append(torch.autograd.grad(first.sum(), (loc, rho)))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+
+
+# --- trust ---------------------------------------------------------------------------------------
+
+
+def test_kernels_are_trusted_where_they_compute_what_plain_operations_do():
+    assert fused._agrees(torch.device(DEVICE))
+
+
+@pytest.mark.parametrize("name", ["total", "draw", "penalised"])
+def test_kernels_that_compute_something_else_are_found_out(name, monkeypatch):
+    right = getattr(kernels, name)
+
+    def wrong(*arguments):
+        found = right(*arguments)
+        if isinstance(found, tuple):
+            return found[0], 1.1 * found[1]
+        return 1.1 * found
+
+    monkeypatch.setattr(kernels, name, wrong)
+    assert not fused._agrees(torch.device(DEVICE))
 
 
 # --- both at once --------------------------------------------------------------------------------

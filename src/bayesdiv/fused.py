@@ -6,7 +6,7 @@ and scale of all weights into the sum and the derivatives. On a GPU the kernels 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
@@ -144,10 +144,11 @@ def trusted(device: torch.device) -> bool:
 
 
 def _agrees(device: torch.device) -> bool:
-    """A small KL with its gradients, and the moments of some draws."""
+    """A small KL with its gradients, the moments of some draws, and both at once."""
     from bayesdiv import kernels
 
-    with torch.random.fork_rng(devices=[device]), torch.enable_grad():
+    cards = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cards), torch.enable_grad():
         torch.manual_seed(0)
         loc = torch.randn(3000, device=device).requires_grad_()
         rho = (3 * torch.randn(3000, device=device) - 3).requires_grad_()
@@ -156,13 +157,25 @@ def _agrees(device: torch.device) -> bool:
         plain = (0.5 * (scale.square() + loc.square() - 1) - scale.log()).sum()
         fast = kernels.total(Kernel(Rule.KL.value), loc, rho, zero, one)
         grads = [torch.autograd.grad(value, (loc, rho)) for value in (plain, fast)]
-        drawn = (kernels.draw(loc, rho, 64) - loc) / scale
+        noise = (kernels.draw(loc, rho, 64) - loc) / scale
+        both, again = kernels.penalised(Kernel(Rule.KL.value), loc, rho, zero, one, 64)
+        together = torch.autograd.grad(both.sum() + again, (loc, rho))
+        noises = [noise, (both - loc) / scale]
+        # By hand: draws move one by one with loc, and by their noise with the scale.
+        by_draws = (torch.full_like(loc, 64.0), noises[1].sum(0) * rho.sigmoid())
+        apart = [a + b for a, b in zip(grads[0], by_draws, strict=True)]
         return (
-            torch.allclose(plain, fast, rtol=1e-4)
-            and all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*grads, strict=True))
-            and abs(drawn.mean().item()) < 0.02
-            and abs(drawn.std().item() - 1) < 0.02
+            all(torch.allclose(plain, value, rtol=1e-4) for value in (fast, again))
+            and _close(grads[0], grads[1])
+            and _close(apart, together)
+            and all(abs(one.mean().item()) < 0.02 for one in noises)
+            and all(abs(one.std().item() - 1) < 0.02 for one in noises)
         )
+
+
+def _close(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    pairs = zip(ones, others, strict=True)
+    return all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in pairs)
 
 
 def _tell_without_triton() -> None:
