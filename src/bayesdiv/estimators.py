@@ -62,7 +62,10 @@ class Sum:
         found = None
         if isinstance(self.total, Summed):
             found = self.total.drawn(q, p, samples, dtype)
-        return (draw(q, samples, dtype), self(q, p, None)) if found is None else found
+        if found is not None:
+            return found
+        weights = draw(q, samples, dtype)
+        return weights, self(q, p, weights)
 
 
 class NoExactForm(LookupError):
