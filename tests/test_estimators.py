@@ -378,3 +378,19 @@ def test_a_finite_integral_over_heavy_tails_is_not_taken_for_infinite():
     assert math.isfinite(bd.JSA(0.3)(q, p, bd.Quadrature()).item())
     far = bd.JSG(0.5)(Normal(20.0, 7.0), StudentT(30.0, -10.0, 1.0))
     assert far.item() == pytest.approx(10.0547, abs=1e-3)
+
+
+# Draws and sum together ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", [bd.Exact(), bd.MonteCarlo(2), bd.Quadrature()], ids=repr)
+def test_a_sum_beside_draws_is_the_sum_for_those_draws(estimator):
+    posterior = bd.MeanField(torch.linspace(-1, 1, 50), torch.full((50,), 0.3))
+    q, p = posterior.distribution(), Normal(0.0, 1.0)
+    sums = estimator.prepare_total(bd.JSA(0.3), q, p)
+    torch.manual_seed(0)
+    weights, total = sums.drawn(q, p, 4)
+    torch.manual_seed(0)
+    assert torch.equal(weights, posterior.rsample(4))
+    torch.testing.assert_close(total, estimator(bd.JSA(0.3), q, p, weights=weights).sum())
+    assert sums.drawn(q, p, 4, torch.bfloat16)[0].dtype == torch.bfloat16
