@@ -4,6 +4,7 @@ import csv
 import shutil
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,17 +14,22 @@ from bayesdiv import runs
 from bayesdiv.data import Part
 from bayesdiv.data.images import Parts
 from bayesdiv.nets.resnet import small_stem
-from bayesdiv.paper import images_results
+from bayesdiv.paper import images_results, images_running
 from bayesdiv.paper.images import CONTENDERS, Protocol, Setting, run
-from bayesdiv.paper.images_results import ALL, FOLDER, Place
+from bayesdiv.paper.images_plans import ALL, read_settings
+from bayesdiv.paper.images_results import FOLDER, Place
 from bayesdiv.paper.item import Effort, Outcome
 
 FIGURES = (
     *("training_curves", "test_accuracy", "histopathology", "confusion", "deterministic_baseline"),
     *("lambda_kl_baseline", "unmodified_js", "cifar100", "loss_evolution"),
 )
-TABLES = ("time_per_epoch", "uncertainty_metrics", "tuned_cifar10", "tuned_histopathology")
+TABLES = (
+    *("time_per_epoch", "uncertainty_metrics", "tuned_cifar10", "tuned_histopathology"),
+    "authors_protocol",
+)
 ITEMS = (*FIGURES, *TABLES)
+COMMITTED = Path(__file__).parents[2] / "results" / FOLDER
 TINY = Protocol(pixels=8, stem=small_stem, width=4, batch_size=16, epochs=2, test_samples=2)
 
 
@@ -48,6 +54,8 @@ def places(name, fold):
     yield Place("histopathology", name, fold, tag=images_results.BY_PATIENT)
     if fold == 1:
         yield Place("cifar100", name, 1, 0.5)
+        yield Place("cifar10-paper", name, 1, 0.9)
+        yield Place("cifar10-224", name, 1, 0.9)
         yield Place("timing", name, 1)
         yield Place("cifar10-tuning", name, 1, 0.9, "0")
         yield Place("histopathology-tuning", name, 1, tag="0")
@@ -192,6 +200,52 @@ def test_histopathology_asks_for_every_run_and_the_area(results):
     assert module.verdict(results).outcome is Outcome.PARTLY
 
 
+def test_unseen_patients_are_compared_over_the_folds_that_all_have(results, tmp_path):
+    module = item("histopathology")
+    patients = {
+        "kl": (0.80, 0.81),
+        "js_g": (0.79, 0.82),
+        "js_a": (0.83, 0.9),
+        "deterministic": (0.7, 0.7),
+    }
+    for name, values in patients.items():
+        for fold, value in enumerate(values, start=1):
+
+            def edit(told, value=value):
+                told["at_best"]["test"]["mean"]["accuracy"] = value
+
+            change(results, Place("histopathology", name, fold, tag="by-patient"), edit)
+    assert "on unseen patients KL 80.50%, JS-G +0.00 ± 1.00, JS-A +6.00 ± 3.00 points (2 folds" in (
+        module.verdict(results).sentence
+    )
+    gone = Place("histopathology", "deterministic", 2, tag="by-patient")
+    gone.path(results).unlink()
+    verdict = module.verdict(results)
+    assert "on unseen patients KL 80.00%, JS-G -1.00 ± " in verdict.sentence
+    assert "JS-A +3.00 ± " in verdict.sentence
+    assert "points (1 fold that all have)" in verdict.sentence
+    assert str(gone) in module.missing(results)
+    (written,) = module.draw(results, tmp_path)
+    assert written.exists()
+    shutil.rmtree(Place("histopathology", "kl", 1, tag="by-patient").path(results).parent)
+    assert "unseen patients" not in module.verdict(results).sentence
+
+
+def test_boxes_stand_around_the_middle_of_their_group():
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    groups = {"all": {"kl": [0.1, 0.2], "js_g": [0.2], "js_a": [0.3]}, "one": {"js_a": [0.3]}}
+    item("test_accuracy").boxes(axes, groups)
+    points = [line for line in axes.lines if line.get_marker() == "." and len(line.get_xdata())]
+    middles = [
+        sorted({x for line in points for x in line.get_xdata() if round(x) == at}) for at in (0, 1)
+    ]
+    assert sum(middles[0]) == pytest.approx(0)
+    assert middles[1] == [1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "one"]
+
+
 def test_false_negatives_are_compared_with_those_of_kl(results):
     module = item("confusion")
     counts = {"kl": (100, 100), "js_g": (88, 89), "js_a": (87, 87)}
@@ -254,12 +308,40 @@ def test_modified_divergences_are_compared_with_their_own_unmodified_ones(result
     assert "JS-G -1.50 ± 0.50 points" in verdict.sentence
 
 
+def test_unmodified_divergences_that_are_the_same_are_told(results):
+    same = "both searches chose α = 0.5 for JS-A, where it is the unmodified one"
+    assert same in item("unmodified_js").verdict(results).sentence
+    place = Place("histopathology", "unmodified_js_a", 2)
+    change(results, place, lambda told: told["setting"].update(alpha=0.4))
+    assert "both searches chose" not in item("unmodified_js").verdict(results).sentence
+
+
 def test_cifar100_compares_single_runs_by_the_error_of_a_share(results):
     accuracies = {"kl": (0.22,), "js_g": (0.40,), "js_a": (0.23,)}
     set_test(results, "cifar100", 0.5, accuracies)
     verdict = item("cifar100").verdict(results)
     assert verdict.outcome is Outcome.PARTLY  # a point more is within the error of 20 images
     assert "JS-G 40.00% (+18.00 ± 10.95 points)" in verdict.sentence
+
+
+def test_cifar100_tells_of_the_deterministic_network_at_its_best_and_at_its_end(results, tmp_path):
+    accuracies = {"kl": (0.2,), "js_g": (0.21,), "js_a": (0.23,), "deterministic": (0.25,)}
+    set_test(results, "cifar100", 0.5, accuracies)
+
+    def edit(told):
+        told["at_end"]["test"]["mean"]["accuracy"] = 0.19
+
+    change(results, Place("cifar100", "deterministic", 1, 0.5), edit)
+    module = item("cifar100")
+    told = "a deterministic network has 25.00% at its best epoch, +2.00 points over JS-A"
+    assert f"{told}, and 19.00% at the last one" in module.verdict(results).sentence
+    place = Place("cifar100", "deterministic", 1, 0.5)
+    change(results, place, lambda told: told.update(at_end=None))
+    assert module.verdict(results).sentence.endswith(told)
+    module.draw(results, tmp_path)
+    place.path(results).unlink()
+    assert "deterministic" not in module.verdict(results).sentence
+    assert module.missing(results) == [str(place)]
 
 
 def test_parts_of_the_loss_are_judged_by_three_claims(results):
@@ -285,7 +367,7 @@ def test_parts_of_the_loss_are_judged_by_three_claims(results):
 
 
 def test_times_are_told_as_ratios_to_kl(results, tmp_path):
-    for name, seconds in (("kl", 2.0), ("js_g", 2.1), ("js_a", 2.4), ("deterministic", 1.0)):
+    for name, seconds in (("kl", 2.0), ("js_g", 2.1), ("js_a", 2.4)):
         change(
             results,
             Place("timing", name, 1),
@@ -329,6 +411,62 @@ def test_uncertainty_is_a_mean_over_folds_beside_the_published(results, tmp_path
     assert "deterministic, averaged" not in rows  # a point estimate has one prediction
 
 
+def test_the_authors_protocol_stands_beside_ours_and_a_missing_run_is_a_dash(results, tmp_path):
+    module = item("authors_protocol")
+    for experiment, values in (
+        ("cifar10-paper", (0.39, 0.1, 0.2)),
+        ("cifar10-224", (0.3, 0.3, 0.3)),
+    ):
+        for name, value in zip(("kl", "js_g", "js_a"), values, strict=True):
+
+            def edit(told, value=value):
+                for part in ("validation", "test"):
+                    told["at_best"][part]["mean"]["accuracy"] = value
+                    told["at_best"][part]["averaged"]["accuracy"] = value + 0.01
+                told["at_end"]["validation"]["mean"]["accuracy"] = 0.11
+
+            change(results, Place(experiment, name, 1, 0.9), edit)
+    for fold, value in ((1, 0.40), (2, 0.42)):
+
+        def edit(told, value=value):
+            told["at_best"]["validation"]["mean"]["accuracy"] = value
+
+        change(results, Place("cifar10", "kl", fold, 0.9), edit)
+    gone = Place("cifar10-224", "js_a", 1, 0.9)
+    gone.path(results).unlink()
+    verdict = module.verdict(results)
+    assert verdict.outcome is Outcome.PARTLY  # KL is within two points of 39.72 %, JS-A is not
+    assert "KL 39.00% (11.00% at the last epoch, published 39.72%, ours 41.00%)" in verdict.sentence
+    assert str(gone) in module.missing(results)
+    table, page, _ = module.draw(results, tmp_path)
+    rows = {row["divergence"]: row for row in csv.DictReader(table.read_text().splitlines())}
+    assert list(rows) == ["KL", "JS-G", "JS-A"]
+    assert rows["JS-G"]["authors' protocol: test"] == "10.00 / 11.00"
+    assert rows["KL"]["ours: validation"].startswith("41.00 / ")
+    assert rows["JS-G"]["ours, 224 px: validation"] == "30.00 / 31.00"
+    assert rows["JS-A"]["ours, 224 px: validation"] == "–"
+    assert [row["published validation"] for row in rows.values()] == ["39.72", "–", "41.78"]
+    assert "8 pixels, 2 epochs, batches of 16" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kl", "js_a", "outcome"),
+    [
+        (0.4171, 0.3979, Outcome.REPRODUCED),
+        (0.4173, 0.3977, Outcome.NOT),
+        (0.3771, 0.44, Outcome.NOT),
+    ],
+)
+def test_two_points_decide_whether_the_authors_protocol_is_met(kl, js_a, outcome, results):
+    for name, value in (("kl", kl), ("js_a", js_a)):
+
+        def edit(told, value=value):
+            told["at_best"]["validation"]["mean"]["accuracy"] = value
+
+        change(results, Place("cifar10-paper", name, 1, 0.9), edit)
+    assert item("authors_protocol").verdict(results).outcome is outcome
+
+
 def test_tuned_settings_stand_beside_the_papers_and_can_be_read_back(made, tmp_path):
     table, _, _, settings = item("tuned_cifar10").draw(made, tmp_path)
     rows = [tuple(row) for row in csv.reader(table.read_text().splitlines())]
@@ -344,6 +482,21 @@ def test_tuned_settings_stand_beside_the_papers_and_can_be_read_back(made, tmp_p
     )
 
 
+@pytest.mark.skipif(not COMMITTED.is_dir(), reason="results/ is not beside the tests")
+@pytest.mark.parametrize("data", ["cifar10", "histopathology"])
+def test_our_settings_are_those_that_the_committed_searches_found(data):
+    (row,) = read_settings(f"ours_{data}")
+    assert row.pop("noise", None) == (0.9 if data == "cifar10" else None)
+    best = images_results.tuned(COMMITTED.parent, f"{data}-tuning")
+    assert {name: Setting(name, **values) for name, values in row.items()} == best
+
+
+def test_a_search_asks_for_its_refinement_too(results):
+    missing = item("tuned_cifar10").missing(results)
+    assert "cifar10-tuning: KL (near1), fold 1, noise 0.9" in missing
+    assert "cifar10-tuning: KL (0), fold 1, noise 0.9" not in missing
+
+
 def test_a_run_that_never_trained_is_left_out(results, tmp_path):
     def edit(told):
         told.update(diverged=True, diverged_epoch=1, history=[], at_best=None, at_end=None)
@@ -355,18 +508,18 @@ def test_a_run_that_never_trained_is_left_out(results, tmp_path):
 
 
 def test_a_quick_item_trains_a_toy_that_says_so(tmp_path, monkeypatch):
-    whole = images_results.toy
+    whole = images_running.toy
 
     def smaller(plan):
         protocol = replace(TINY, epochs=1, batch_size=512)
         return replace(whole(plan), protocol=protocol, folds=(1,), noises=plan.noises[:1])
 
-    monkeypatch.setattr(images_results, "toy", smaller)
+    monkeypatch.setattr(images_running, "toy", smaller)
     lines = []
     module = item("cifar100")
     module.compute(tmp_path, Effort.QUICK, lines.append)
     assert module.missing(tmp_path) == []
-    assert images_results.is_toy(tmp_path)
+    assert images_running.is_toy(tmp_path)
     assert "cifar100: 4 runs to do" in lines
     module.draw(tmp_path, tmp_path)
     assert module.verdict(tmp_path).outcome is not Outcome.OPEN

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,10 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn.functional import conv2d, softplus
 
 from bayesdiv import KL, Classes, Objective, Predictive, fused, runs
-from bayesdiv.data import Part
+from bayesdiv.data import DataError, Part
 from bayesdiv.data.images import Parts
 from bayesdiv.nets.resnet import small_stem
-from bayesdiv.paper import images, images_results
+from bayesdiv.paper import images, images_results, images_running
 from bayesdiv.paper.images import (
     CONTENDERS,
     PAPER,
@@ -27,7 +29,10 @@ from bayesdiv.paper.images import (
     Training,
     run,
 )
-from bayesdiv.paper.images_results import PLANS, Job, Machine, Place, Queue, plan, toy
+from bayesdiv.paper.images_data import parts
+from bayesdiv.paper.images_plans import PLANS, Job, candidates, needed, plan, refined, toy
+from bayesdiv.paper.images_results import Place
+from bayesdiv.paper.images_running import Machine, Queue
 
 CPU = torch.device("cpu")
 TINY = Protocol(
@@ -292,7 +297,7 @@ def test_a_setting_must_name_a_contender_and_its_alpha():
 
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_a_search_tries_as_many_settings_of_every_contender_within_its_ranges(name):
-    tried = list(images_results.candidates(Path(), name).values())
+    tried = list(candidates(Path(), name).values())
     assert len(set(tried)) == 5
     assert tried[0] == Setting(name, **CONTENDERS[name].first)
     for setting in tried:
@@ -367,8 +372,8 @@ def test_folds_share_no_image_between_their_parts():
 
     validations = []
     for fold in (1, 2):
-        job = Job(Place("cifar10", "kl", fold, 0.9), "digits", Setting("kl"), TINY)
-        train, validation, test = map(rows, images_results.parts(job, None, CPU))
+        place = Place("cifar10", "kl", fold, 0.9)
+        train, validation, test = map(rows, parts("digits", place, None, CPU))
         assert not train & validation
         assert not train & test
         assert not validation & test
@@ -388,11 +393,11 @@ def test_a_plan_goes_on_where_it_stopped(tmp_path):
     lines = []
     machine = Machine(CPU)
     names = ["cifar10-tuning"]
-    images_results.execute(
+    images_running.execute(
         names, tmp_path, replace(machine, limit=0), lines.append, changed=tiny_plan
     )
     assert lines == []  # none was begun
-    images_results.execute(names, tmp_path, machine, lines.append, changed=tiny_plan)
+    images_running.execute(names, tmp_path, machine, lines.append, changed=tiny_plan)
     files = sorted(tmp_path.rglob("*.json"))
     assert [file.relative_to(tmp_path).as_posix() for file in files] == [
         f"images/cifar10-tuning/{name}-{tag}/fold1-noise0.9.json"
@@ -402,7 +407,7 @@ def test_a_plan_goes_on_where_it_stopped(tmp_path):
     kept = files[1].read_bytes()
     files[0].unlink()
     lines.clear()
-    images_results.execute(names, tmp_path, machine, lines.append, changed=tiny_plan)
+    images_running.execute(names, tmp_path, machine, lines.append, changed=tiny_plan)
     assert lines[0] == "cifar10-tuning: 1 runs to do"
     assert lines[-1].startswith("cifar10-tuning: JS-A (0), fold 1, noise 0.9 has validation ")
     assert files[0].exists()
@@ -410,14 +415,14 @@ def test_a_plan_goes_on_where_it_stopped(tmp_path):
     told = runs.read_json(files[0])
     assert (told["fold"], told["noise"], told["data"], told["processes"]) == (1, 0.9, "digits", 1)
     with pytest.raises(runs.RunError, match="must hold either toy or full results"):
-        images_results.execute(names, tmp_path, machine, lines.append)
+        images_running.execute(names, tmp_path, machine, lines.append)
 
 
 def test_a_run_that_fails_does_not_stop_the_others():
     bad = Job(Place("cifar10", "kl", 7), "digits", Setting("kl"), TINY)
     good = replace(bad, place=Place("cifar10", "kl", 1), protocol=replace(TINY, epochs=1))
     lines, finished = [], []
-    computed = images_results.computed(
+    computed = images_running.computed(
         Queue({"any": lambda: [bad, good]}), Machine(CPU), lines.append
     )
     with pytest.raises(RuntimeError, match="1 of 2 runs failed, the first: cifar10: KL, fold 7"):
@@ -455,9 +460,9 @@ def test_a_refined_search_stays_near_the_best_and_inside_the_ranges(tmp_path):
     write_result(
         tmp_path, Place("cifar10-tuning", "js_a", 1, 0.9, "1"), [0.4], Setting("js_a", alpha=0.1)
     )
-    found = images_results.refined(tmp_path, "js_a")
+    found = refined(tmp_path, "js_a")
     assert list(found) == ["near1", "near2"]
-    assert images_results.refined(tmp_path, "kl") == {}
+    assert refined(tmp_path, "kl") == {}
     for setting in found.values():
         assert setting != best
         assert 10**-3.2 <= setting.learning_rate <= 1e-3
@@ -466,7 +471,7 @@ def test_a_refined_search_stays_near_the_best_and_inside_the_ranges(tmp_path):
 
 
 def test_needs_of_needs_come_first():
-    assert images_results.needed("cifar10-noise") == [
+    assert needed("cifar10-noise") == [
         "cifar10-tuning",
         "cifar10-refined",
         "cifar10-folds",
@@ -477,13 +482,31 @@ def test_needs_of_needs_come_first():
 def test_several_processes_compute_the_same_results():
     jobs = tiny_plan(plan("cifar10-tuning")).jobs(Path())
     alone, together = (
-        dict(images_results.computed(Queue({"any": lambda: jobs}), Machine(CPU, processes)))
+        dict(images_running.computed(Queue({"any": lambda: jobs}), Machine(CPU, processes)))
         for processes in (1, 2)
     )
     assert alone.keys() == together.keys()
     for job in jobs:
         one, two = (each[job]["history"][0]["nll"] for each in (alone, together))
         assert one == pytest.approx(two, rel=1e-4)
+
+
+def test_what_computes_needs_no_package_of_the_command_line():
+    blocked = ("rich", "jsonargparse", "optuna", "matplotlib", "yaml")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); "
+        "import bayesdiv.paper.__main__, bayesdiv.paper.images_running"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_set_of_images_must_be_known():
+    with pytest.raises(DataError, match=r"data must be one of cifar10, .* got 'mnist'"):
+        parts("mnist", Place("cifar10", "kl", 1), None, CPU)
+
+
+def test_time_is_measured_of_the_three_losses_of_the_paper():
+    assert plan("timing").contenders == ("kl", "js_g", "js_a")
 
 
 def test_differences_are_paired_by_fold():

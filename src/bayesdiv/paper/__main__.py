@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from bayesdiv.paper import images_results, regression_results
+from bayesdiv.paper import images_running, regression_results
+from bayesdiv.paper.images_plans import PLANS
 
 REGRESSION = ("regression-choice", "regression")
 
@@ -27,7 +28,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    known = [*REGRESSION, *images_results.PLANS]
+    known = [*REGRESSION, *PLANS]
     parser.add_argument(
         "experiments", nargs="+", choices=known, metavar="EXPERIMENT", help=", ".join(known)
     )
@@ -45,9 +46,9 @@ def main() -> None:
     if "regression" in given.experiments:
         for job, told in regression_results.missing(given.out, protocol, given.processes, device):
             _say(f"{job.data} {job.contender} {told['seconds']:.1f} s")
-    machine = images_results.Machine(device, given.processes, given.data, given.limit)
-    images = [name for name in given.experiments if name in images_results.PLANS]
-    images_results.execute(images, given.out, machine, _say)
+    machine = images_running.Machine(device, given.processes, given.data, given.limit)
+    images = [name for name in given.experiments if name in PLANS]
+    images_running.execute(images, given.out, machine, _say)
 
 
 def _say(line: str) -> None:

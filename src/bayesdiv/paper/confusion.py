@@ -5,32 +5,22 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from bayesdiv.paper import images_results
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import THREE, difference, folds
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_plans import THREE
+from bayesdiv.paper.images_results import difference, folds
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import demand, finished, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLAN = "histopathology-folds"
 PUBLISHED = {"js_g": -0.117, "js_a": -0.128}
 """Change of the number of false negatives against KL."""
 CLASSES = ("no IDC", "IDC")
 ENOUGH = 0.05  # fewer false negatives, as a share of KL's
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = images_results.plan(PLAN).places()
-    wanted = [place for place in places if place.contender in THREE and not place.tag]
-    return images_results.absent(wanted, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, hours on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("histopathology-folds",), THREE)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:

@@ -4,52 +4,53 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from bayesdiv.paper import images_results
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import NOISE, THREE
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
-from bayesdiv.paper.training_curves import Curves, demand, finished, panel, panels
+from bayesdiv.paper.images_plans import NOISE, THREE
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
+from bayesdiv.paper.training_curves import (
+    BAND,
+    Curves,
+    demand,
+    dress,
+    finished,
+    line,
+    panel,
+    panels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLAN = "cifar10-folds"
 SHOWN = (*THREE, "deterministic")
 CURVES = Curves(f"CIFAR-10, noise {NOISE:g}", "cifar10", SHOWN, NOISE)
 PUBLISHED = {"kl": (0.05, 0.63), "js": (0.08, 0.86)}
 """Validation accuracy above the deterministic network's, and by which share the gap is smaller."""
 HALF = 0.5  # a gap that is halved counts as much smaller
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = [place for place in images_results.plan(PLAN).places() if place.contender in SHOWN]
-    return images_results.absent(places, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, days on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("cifar10-folds",), SHOWN)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
     """Accuracy over epochs, and the validation part magnified."""
     figure, (left, right) = panels(2, (12, 5.2))
-    demand(panel(left, CURVES, results) and panel(right, CURVES, results), results)
-    magnify(right, results, CURVES)
-    title = "A deterministic network: training (thin) and validation (bold) accuracy"
+    demand(panel(left, CURVES, results), results)
+    magnified(right, CURVES, results)
+    title = f"A deterministic network: training (thin) and validation (bold) accuracy{BAND}"
     return finished(figure, title, results, out / "deterministic_baseline.png")
 
 
-def magnify(axes: "Axes", results: Path, curves: Curves) -> None:
-    """Limits that show the second half of the validation curves."""
-    every = [one["history"] for told in curves.found(results).values() for one in told]
-    values = [
-        entry["validation_accuracy"] for history in every for entry in history[len(history) // 2 :]
+def magnified(axes: "Axes", curves: Curves, results: Path) -> None:
+    """Validation accuracy alone, in limits that show the second half of the mean curves."""
+    means = [
+        line(axes, name, runs, "validation_accuracy", bold=True)
+        for name, runs in curves.found(results).items()
     ]
+    values = [value for each in means for value in each[len(each) // 2 :]]
     margin = 0.1 * (max(values) - min(values)) + 0.005
     axes.set_ylim(min(values) - margin, max(values) + margin)
-    axes.set_title("Magnified")
+    axes.set(xlabel="epoch", ylabel="accuracy", title="Validation, magnified")
+    dress(axes)
 
 
 def verdict(results: Path) -> Verdict:

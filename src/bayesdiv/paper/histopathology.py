@@ -1,33 +1,25 @@
 """Figures acc_histo and roc: test accuracy on histopathology over five runs, and ROC curves."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from bayesdiv.paper import images_results
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import BY_PATIENT, THREE, accuracy_on_test, difference, folds
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
-from bayesdiv.paper.test_accuracy import boxes
+from bayesdiv.paper.images_plans import THREE
+from bayesdiv.paper.images_results import BY_PATIENT, accuracy_on_test, difference, folds
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
+from bayesdiv.paper.test_accuracy import boxes, counted
 from bayesdiv.paper.training_curves import COLOURS, STYLES, demand, dress, finished, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLAN = "histopathology-folds"
 SHOWN = (*THREE, "lambda_kl", "deterministic")
 SPLITS = {"": "random split, as in the paper", BY_PATIENT: "unseen patients"}
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = [place for place in images_results.plan(PLAN).places() if place.contender in SHOWN]
-    return images_results.absent(places, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, hours on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("histopathology-folds", "histopathology-patients"), SHOWN)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
@@ -35,16 +27,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     told = {tag: _told(results, tag) for tag in SPLITS}
     demand(any(told.values()), results)
     figure, (left, right) = panels(2, (13, 5.4))
-    boxes(
-        left,
-        {
-            SPLITS[tag]: {
-                name: [accuracy_on_test(one) for one in runs] for name, runs in each.items()
-            }
-            for tag, each in told.items()
-            if each
-        },
-    )
+    boxes(left, dict(_group(tag, each) for tag, each in told.items() if _common(each)))
     left.set(ylabel="test accuracy", title="Test accuracy of the folds")
     _curves(right, told[""])
     title = "Histopathology: minimum, quartiles, median and maximum over folds"
@@ -54,6 +37,23 @@ def draw(results: Path, out: Path) -> list[Path]:
 def _told(results: Path, tag: str) -> dict[str, list[dict[str, Any]]]:
     every = {name: folds(results, "histopathology", name, tag=tag) for name in SHOWN}
     return {name: runs for name, runs in every.items() if runs}
+
+
+def _common(told: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """The runs of those folds that all contenders have: patients differ from fold to fold."""
+    every = [{run["fold"] for run in runs} for runs in told.values()]
+    shared = set.intersection(*every) if every else set()
+    kept = {name: [run for run in runs if run["fold"] in shared] for name, runs in told.items()}
+    return kept if shared else {}
+
+
+def _group(
+    tag: str, told: Mapping[str, Sequence[dict[str, Any]]]
+) -> tuple[str, dict[str, list[float]]]:
+    """What stands under a group of boxes, and their accuracies over the common folds."""
+    kept = _common(told)
+    scores = {name: [accuracy_on_test(run) for run in runs] for name, runs in kept.items()}
+    return f"{SPLITS[tag]} ({counted(len(next(iter(scores.values()))))})", scores
 
 
 def _curves(axes: "Axes", told: dict[str, list[dict[str, Any]]]) -> None:
@@ -95,7 +95,8 @@ def verdict(results: Path) -> Verdict:
     """Whether both JS losses beat KL in every run and in the area under the ROC curve.
 
     Reproduced if both have a higher test accuracy in all folds and a larger mean area; partly if
-    one of them has a higher mean accuracy.
+    one of them has a higher mean accuracy. All of this on the random split, as in the paper; the
+    differences on unseen patients are told, not judged.
     """
     told = _told(results, "")
     if any(name not in told for name in THREE):
@@ -119,4 +120,26 @@ def verdict(results: Path) -> Verdict:
     outcome = Outcome.PARTLY if on_average else Outcome.NOT
     outcome = Outcome.REPRODUCED if everywhere else outcome
     kl = mean(map(accuracy_on_test, told["kl"]))
-    return Verdict(outcome, f"KL {kl:.2%}; {'; '.join(sentences)} (published: ahead in all five)")
+    judged = f"KL {kl:.2%}; {'; '.join(sentences)} (published: ahead in all five)"
+    return Verdict(outcome, judged + _on_patients(_common(_told(results, BY_PATIENT))))
+
+
+def _on_patients(told: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """Differences to KL over the common folds of unseen patients; nothing without KL."""
+    gains = {
+        name: difference(told[name], told["kl"], accuracy_on_test)
+        for name in ("js_g", "js_a")
+        if {name, "kl"} <= told.keys()
+    }
+    said = [
+        f"{CONTENDERS[name].title} {100 * gain.mean:+.2f} ± {100 * gain.error:.2f}"
+        for name, gain in gains.items()
+        if gain is not None
+    ]
+    if not said:
+        return ""
+    kl = mean(map(accuracy_on_test, told["kl"]))
+    return (
+        f"; on unseen patients KL {kl:.2%}, {', '.join(said)} points "
+        f"({counted(len(told['kl']))} that all have)"
+    )

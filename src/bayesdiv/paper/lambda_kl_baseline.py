@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
-from bayesdiv.paper import images_results
-from bayesdiv.paper.deterministic_baseline import magnify
+from bayesdiv.paper.deterministic_baseline import magnified
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import NOISE, THREE, difference, validation_accuracy
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_plans import NOISE, THREE
+from bayesdiv.paper.images_results import difference, validation_accuracy
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import (
+    BAND,
     PUBLISHED,
     Curves,
     demand,
@@ -18,31 +20,21 @@ from bayesdiv.paper.training_curves import (
     panels,
 )
 
-PLAN = "cifar10-folds"
 SHOWN = (*THREE, "lambda_kl")
 CURVES = Curves(f"CIFAR-10, noise {NOISE:g}", "cifar10", SHOWN, NOISE)
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = [place for place in images_results.plan(PLAN).places() if place.contender in SHOWN]
-    return images_results.absent(places, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, days on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("cifar10-folds",), SHOWN)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
     """Accuracy over epochs, and the validation part magnified with the published best."""
     figure, (left, right) = panels(2, (12, 5.2))
-    demand(panel(left, CURVES, results) and panel(right, CURVES, results), results)
-    magnify(right, results, CURVES)
+    demand(panel(left, CURVES, results), results)
+    magnified(right, CURVES, results)
     mark_published(right, PUBLISHED)
     strength = {run["setting"]["strength"] for run in CURVES.found(results).get("lambda_kl", [])}
     told = ", ".join(f"λ = {value:g}" for value in sorted(strength)) or "not computed yet"
-    title = f"λKL ({told}; published 68.9): training (thin) and validation (bold) accuracy"
+    title = f"λKL ({told}; published 68.9): training (thin) and validation (bold) accuracy{BAND}"
     return finished(figure, title, results, out / "lambda_kl_baseline.png")
 
 

@@ -4,26 +4,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bayesdiv.paper import images_results
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import THREE
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
-from bayesdiv.paper.training_curves import Curves, demand, dress, finished, line, panels
+from bayesdiv.paper.images_plans import THREE
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
+from bayesdiv.paper.training_curves import BAND, Curves, demand, dress, finished, line, panels
 
-PLAN = "histopathology-folds"
 CURVES = Curves("Histopathology", "histopathology", THREE)
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = images_results.plan(PLAN).places()
-    wanted = [place for place in places if place.contender in THREE and not place.tag]
-    return images_results.absent(wanted, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, hours on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("histopathology-folds",), THREE)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
@@ -47,7 +36,10 @@ def draw(results: Path, out: Path) -> list[Path]:
     dress(left)
     dress(right)
     return finished(
-        figure, "The two parts of the loss on histopathology", results, out / "loss_evolution.png"
+        figure,
+        f"The two parts of the loss on histopathology{BAND}",
+        results,
+        out / "loss_evolution.png",
     )
 
 

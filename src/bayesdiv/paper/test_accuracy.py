@@ -4,27 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesdiv.paper import images_results
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import THREE, Difference, accuracy_on_test, difference, folds
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_plans import THREE, plan
+from bayesdiv.paper.images_results import Difference, accuracy_on_test, difference, folds
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import COLOURS, STYLES, demand, dress, finished, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PLAN = "cifar10-noise"
+PLAN = plan("cifar10-noise")
 SHOWN = (*THREE, "deterministic")
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    return images_results.absent(images_results.plan(PLAN).places(), results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, days on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("cifar10-noise",))
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
@@ -32,7 +25,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     told = _told(results)
     demand(bool(told), results)
     figure, (left, right) = panels(2, (13, 5.2))
-    boxes(left, {f"{noise:g}": _scores(each) for noise, each in told.items()})
+    boxes(left, {_named(noise, each): _scores(each) for noise, each in told.items()})
     left.set(xlabel="noise (standard deviation)", ylabel="test accuracy", title="Test accuracy")
     for name in ("js_g", "js_a"):
         gains = {n: g for n, each in told.items() if (g := _gain(each, name)) is not None}
@@ -88,11 +81,21 @@ def verdict(results: Path) -> Verdict:
 
 def _told(results: Path) -> dict[float, dict[str, list[dict[str, Any]]]]:
     """Runs by noise level and contender, where there is any."""
-    levels = sorted(noise for noise in images_results.plan(PLAN).noises if noise is not None)
+    levels = sorted(noise for noise in PLAN.noises if noise is not None)
     every = {
         noise: {name: folds(results, "cifar10", name, noise) for name in SHOWN} for noise in levels
     }
     return {noise: each for noise, each in every.items() if any(each.values())}
+
+
+def _named(noise: float, each: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The noise level, and under it how many folds there are."""
+    return f"{noise:g}\n{counted(max(map(len, each.values())))}"
+
+
+def counted(folds: int) -> str:
+    """How many folds, in words."""
+    return "1 fold" if folds == 1 else f"{folds} folds"
 
 
 def _scores(each: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
@@ -108,8 +111,8 @@ def boxes(axes: "Axes", groups: Mapping[str, Mapping[str, Sequence[float]]]) -> 
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     width = 0.8 / max(len(names), 1)
     for place, group in enumerate(groups.values()):
-        for name, values in group.items():
-            at = place + (names.index(name) - (len(names) - 1) / 2) * width
+        for beside, (name, values) in enumerate(group.items()):
+            at = place + (beside - (len(group) - 1) / 2) * width
             axes.boxplot(
                 [values],
                 positions=[at],

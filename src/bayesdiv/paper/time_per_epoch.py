@@ -3,30 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from bayesdiv.paper import images_results, tables
+from bayesdiv.paper import tables
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_results import found
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import demand
 
-PLAN = "timing"
 PUBLISHED = {"kl": 1140, "js_g": 1168, "js_a": 1856}
 """Seconds on a V100, 224 pixels, the whole set of 277,524 patches."""
 SAME = 0.1  # within a tenth of KL's time counts as equal
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    return images_results.absent(images_results.plan(PLAN).places(), results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Time what is missing, one run after the other; nothing else should use the device."""
-    images_results.compute(results, [PLAN], effort, tell)
+# To be computed by one process, on a device that nothing else uses.
+NEEDS = Requirement(("timing",))
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def _told(results: Path) -> dict[str, dict[str, Any]]:
-    found = images_results.found(images_results.plan(PLAN).places(), results)
-    return {p.contender: told for p, told in found.items() if told["seconds_per_epoch"] is not None}
+    runs = found(NEEDS.places(results), results)
+    return {p.contender: told for p, told in runs.items() if told["seconds_per_epoch"] is not None}
 
 
 def draw(results: Path, out: Path) -> list[Path]:

@@ -3,15 +3,18 @@
 The drawing of such curves, which several figures of the paper are, is here too.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bayesdiv import plots, runs
-from bayesdiv.paper import images_results
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import NOISE, THREE, difference, folds, validation_accuracy
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_plans import NOISE, THREE
+from bayesdiv.paper.images_results import difference, folds, validation_accuracy
+from bayesdiv.paper.images_running import Requirement, is_toy
+from bayesdiv.paper.item import Outcome, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 PUBLISHED = {"kl": 0.3972, "lambda_kl": 0.4012, "js_a": 0.4178}
 """Highest validation accuracy on CIFAR-10 at noise 0.9; the paper gives one for "the JS loss"."""
 
+BAND = ", means over folds ± a standard error"
 COLOURS = {
     "kl": plots.COLOURS["KL"],
     "js_g": plots.COLOURS["JSG"],
@@ -63,22 +67,8 @@ class Curves(NamedTuple):
 
 CIFAR10 = Curves(f"CIFAR-10, noise {NOISE:g}", "cifar10", THREE, NOISE)
 HISTOPATHOLOGY = Curves("Histopathology", "histopathology", THREE)
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = [
-        place
-        for name in ("cifar10-folds", "histopathology-folds")
-        for place in images_results.plan(name).places()
-        if place.contender in THREE and not place.tag
-    ]
-    return images_results.absent(places, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, days on a CPU."""
-    images_results.compute(results, ["cifar10-folds", "histopathology-folds"], effort, tell)
+NEEDS = Requirement(("cifar10-folds", "histopathology-folds"), THREE)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
@@ -87,7 +77,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     shown = [panel(left, CIFAR10, results), panel(right, HISTOPATHOLOGY, results)]
     demand(any(shown), results)
     mark_published(left, {name: PUBLISHED[name] for name in ("kl", "js_a")})
-    title = "Training (thin) and validation (bold) accuracy"
+    title = f"Training (thin) and validation (bold) accuracy{BAND}"
     return finished(figure, title, results, out / "training_curves.png")
 
 
@@ -136,7 +126,7 @@ def panels(count: int, size: tuple[float, float]) -> "tuple[Figure, Sequence[Axe
 
 
 def panel(axes: "Axes", curves: Curves, results: Path) -> bool:
-    """Accuracy of training and validation; the band is the range over folds. False without any."""
+    """Accuracy of training and validation, the band ± a standard error. False without any."""
     told = curves.found(results)
     for name, runs_of in told.items():
         line(axes, name, runs_of, "train_accuracy", bold=False)
@@ -156,23 +146,26 @@ def line(
     key: str,
     bold: bool,
     factor: float = 1,
-) -> None:
-    """The mean over folds of a column of the histories, as far as all of them go."""
+) -> list[float]:
+    """Draw the mean over folds of a column of the histories, as far as all go, and return it."""
     columns = [[factor * entry[key] for entry in each["history"]] for each in told]
     length = min(map(len, columns))
     epochs = range(1, length + 1)
     rows = list(zip(*(column[:length] for column in columns), strict=True))
+    means = [sum(row) / len(row) for row in rows]
     axes.plot(
         epochs,
-        [sum(row) / len(row) for row in rows],
+        means,
         ls=STYLES[name],
         color=COLOURS[name],
         lw=2.2 if bold else 0.9,
         label=CONTENDERS[name].title if bold else None,
     )
     if bold and len(columns) > 1:
-        low, high = [min(row) for row in rows], [max(row) for row in rows]
-        axes.fill_between(epochs, low, high, color=COLOURS[name], alpha=0.12, lw=0)
+        errors = [stdev(row) / math.sqrt(len(row)) for row in rows]
+        low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
+        axes.fill_between(epochs, low, high, color=COLOURS[name], alpha=0.15, lw=0)
+    return means
 
 
 def mark_published(axes: "Axes", values: Mapping[str, float]) -> None:
@@ -183,6 +176,8 @@ def mark_published(axes: "Axes", values: Mapping[str, float]) -> None:
             axes.plot([], [], color="black", lw=4, alpha=0.8, label="published best validation")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, value - 0.01), max(high, value + 0.01))
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right + 0.04 * (right - left))  # or they would hide the curves' ends
 
 
 def note(axes: "Axes", text: str) -> None:
@@ -208,7 +203,7 @@ def demand(there: bool, results: Path) -> None:
 
 def finished(figure: "Figure", title: str, results: Path, path: Path) -> list[Path]:
     """Title, one legend for all panels, saved as a picture; a toy says that it is one."""
-    toy = " (toy: a tiny network on digits)" if images_results.is_toy(results) else ""
+    toy = " (toy: a tiny network on digits)" if is_toy(results) else ""
     figure.suptitle(title + toy)
     entries: dict[str, Any] = {}
     for axes in figure.axes:
@@ -216,7 +211,11 @@ def finished(figure: "Figure", title: str, results: Path, path: Path) -> list[Pa
         entries |= dict(zip(labels, handles, strict=True))
     if entries:
         figure.legend(
-            entries.values(), entries.keys(), loc="outside lower center", ncols=5, frameon=False
+            entries.values(),
+            entries.keys(),
+            loc="outside lower center",
+            ncols=int(figure.get_figwidth() // 2),  # an entry takes some two inches
+            frameon=False,
         )
     plots.save(figure, path)
     return [path]

@@ -8,40 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from bayesdiv import runs
-from bayesdiv.paper import images_results, tables
+from bayesdiv.paper import tables
 from bayesdiv.paper.images import CONTENDERS, Setting
-from bayesdiv.paper.images_results import (
-    NOISE,
-    published_settings,
-    searched,
-    tuned,
-    validation_accuracy,
-)
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_plans import NOISE, read_settings
+from bayesdiv.paper.images_results import FOLDER, searched, tuned, validation_accuracy
+from bayesdiv.paper.images_running import SearchRequirement
+from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import demand
 
-PLAN = "cifar10-tuning"
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs of the search have no file yet."""
-    jobs = images_results.plan(PLAN).jobs(results)
-    return images_results.absent([job.place for job in jobs], results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Run what is missing of the search: minutes on a GPU, days on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+SEARCH = "cifar10-tuning"
+NEEDS = SearchRequirement((SEARCH, "cifar10-refined"))
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
     """The table, and our settings as a file that can be read back."""
-    return table(results, out, "tuned_cifar10", PLAN, published_settings("paper_cifar10"))
+    return table(results, out, "tuned_cifar10", SEARCH, read_settings("paper_cifar10"))
 
 
 def verdict(results: Path) -> Verdict:
     """The paper's values belong to its program and do not carry over: ours are told, not judged."""
-    return told(results, PLAN, published_settings("paper_cifar10"), f"at noise {NOISE:g}")
+    return told(results, SEARCH, read_settings("paper_cifar10"), f"at noise {NOISE:g}")
 
 
 def table(
@@ -114,7 +101,7 @@ def _yaml(ours: Mapping[str, Setting], experiment: str) -> str:
         }
         for contender, setting in ours.items()
     }
-    head = f"# Best by validation accuracy of the runs in {images_results.FOLDER}/{experiment}.\n"
+    head = f"# Best by validation accuracy of the runs in {FOLDER}/{experiment}.\n"
     return head + str(yaml.safe_dump([rows], sort_keys=False))
 
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from bayesdiv.paper import images_results, tables
+from bayesdiv.paper import tables
 from bayesdiv.paper.images import CONTENDERS
-from bayesdiv.paper.images_results import ALL, THREE, folds
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
+from bayesdiv.paper.images_plans import ALL, THREE
+from bayesdiv.paper.images_results import folds
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import demand
 
-PLAN = "histopathology-folds"
 COLUMNS = {"nll": "test NLL", "loss": "test loss", "ece": "ECE"}
 WAYS = {"mean": "at the mean", "averaged": "averaged"}
 PUBLISHED = {
@@ -19,18 +20,8 @@ PUBLISHED = {
     "js_g": {"nll": 0.0706, "loss": 201.2, "ece": 0.0158},
     "js_a": {"nll": 0.0689, "loss": 15151.3, "ece": 0.0091},
 }
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = images_results.plan(PLAN).places()
-    wanted = [place for place in places if place.contender in THREE and not place.tag]
-    return images_results.absent(wanted, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, hours on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("histopathology-folds",), THREE)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def _told(results: Path) -> dict[str, list[dict[str, Any]]]:

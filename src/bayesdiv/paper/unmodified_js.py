@@ -2,39 +2,28 @@
 
 from pathlib import Path
 
-from bayesdiv.paper import images_results
-from bayesdiv.paper.deterministic_baseline import magnify
+from bayesdiv.paper.deterministic_baseline import magnified
 from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_results import difference, validation_accuracy
-from bayesdiv.paper.item import Effort, Outcome, Tell, Verdict
-from bayesdiv.paper.training_curves import Curves, demand, finished, panel, panels
+from bayesdiv.paper.images_running import Requirement
+from bayesdiv.paper.item import Outcome, Verdict
+from bayesdiv.paper.training_curves import BAND, Curves, demand, finished, panel, panels
 
-PLAN = "histopathology-folds"
 PAIRS = {"js_a": "unmodified_js_a", "js_g": "unmodified_js_g"}
 SHOWN = tuple(name for pair in PAIRS.items() for name in pair)
 CURVES = Curves("Histopathology", "histopathology", SHOWN)
 PUBLISHED = {"js_a": 0.03, "js_g": 0.02}
 """By how much the unmodified ones validate worse."""
-
-
-def missing(results: Path) -> list[str]:
-    """Which runs have no file yet."""
-    places = images_results.plan(PLAN).places()
-    wanted = [place for place in places if place.contender in SHOWN and not place.tag]
-    return images_results.absent(wanted, results)
-
-
-def compute(results: Path, effort: Effort, tell: Tell) -> None:
-    """Train what is missing: minutes on a GPU, hours on a CPU."""
-    images_results.compute(results, [PLAN], effort, tell)
+NEEDS = Requirement(("histopathology-folds",), SHOWN)
+missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
     """Accuracy over epochs, and the validation part magnified."""
     figure, (left, right) = panels(2, (12, 5.2))
-    demand(panel(left, CURVES, results) and panel(right, CURVES, results), results)
-    magnify(right, results, CURVES)
-    title = "Unmodified JS divergences: training (thin) and validation (bold) accuracy"
+    demand(panel(left, CURVES, results), results)
+    magnified(right, CURVES, results)
+    title = f"Unmodified JS divergences: training (thin) and validation (bold) accuracy{BAND}"
     return finished(figure, title, results, out / "unmodified_js.png")
 
 
@@ -42,7 +31,8 @@ def verdict(results: Path) -> Verdict:
     """Whether each modified divergence validates better than its unmodified one.
 
     Reproduced if both do by more than a standard error of the paired difference over folds, partly
-    if one does. Every one of the four has its own search of the same size.
+    if one does. Every one of the four has its own search of the same size. At α = ½ a divergence is
+    its unmodified self: where both searches end there, this is told.
     """
     told = CURVES.found(results)
     gains = {
@@ -60,4 +50,10 @@ def verdict(results: Path) -> Verdict:
         f"unmodified one (published about +{100 * PUBLISHED[name]:.0f})"
         for name, gain in known.items()
     )
+    for name, other in PAIRS.items():
+        if {run["setting"]["alpha"] for run in (*told[name], *told[other])} == {0.5}:
+            said += (
+                f"; both searches chose α = 0.5 for {CONTENDERS[name].title}, where it is the "
+                "unmodified one"
+            )
     return Verdict(outcome, said)

@@ -1,0 +1,214 @@
+"""The page on the image experiments: its tables are recomputed from the committed results."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "paper" / "images.md"
+RESULTS = ROOT / "results" / "images"
+NAMES = {
+    "kl": "KL",
+    "js_g": "JS-G",
+    "js_a": "JS-A",
+    "lambda_kl": "λKL",
+    "deterministic": "deterministic",
+    "unmodified_js_g": "unmodified JS-G",
+    "unmodified_js_a": "unmodified JS-A",
+}
+FIVE = ("kl", "js_g", "js_a", "lambda_kl", "deterministic")
+
+pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="results/ is not beside the tests")
+
+
+def read(experiment, name, noise=None, folds=range(1, 6)):
+    ending = "" if noise is None else f"-noise{noise:g}"
+    paths = [RESULTS / experiment / name / f"fold{fold}{ending}.json" for fold in folds]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def scores(runs, *keys):
+    """One value a fold: the entry of a result that these keys lead to."""
+    values = []
+    for run in runs:
+        for key in keys:
+            run = run[key]
+        values.append(run)
+    return np.array(values, dtype=float)
+
+
+def spread(values, digits=2):
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
+
+
+def accuracy(runs, part="test", at="at_best", way="mean"):
+    return 100 * scores(runs, at, part, way, "accuracy")
+
+
+def cifar10():
+    for name in FIVE:
+        runs = read("cifar10", name, 0.9)
+        best = [100 * max(line["validation_accuracy"] for line in run["history"]) for run in runs]
+        yield (
+            NAMES[name],
+            spread(np.array(best)),
+            spread(accuracy(runs, "validation", "at_end")),
+            spread(100 * scores(runs, "at_end", "gap"), 1),
+            spread(accuracy(runs)),
+            spread(accuracy(runs, way="averaged")),
+        )
+
+
+def sweep():
+    for noise in (0.1, 0.3, 0.5, 0.7, 0.9):
+        runs = [read("cifar10", name, noise) for name in ("kl", "js_g", "js_a")]
+        (count,) = {len(each) for each in runs}
+        yield (f"{noise:g}", str(count), *(spread(accuracy(each)) for each in runs))
+
+
+def histopathology():
+    for name in NAMES:
+        runs = read("histopathology", name)
+        assert len(runs) == 5
+        told = {key: scores(runs, "at_best", "test", "mean", key) for key in ("auc", "nll", "ece")}
+        missed = scores(runs, "at_best", "test", "mean", "false_negatives")
+        yield (
+            NAMES[name],
+            spread(accuracy(runs)),
+            *(spread(values, 3) for values in told.values()),
+            spread(missed, 0),
+        )
+
+
+def patients():
+    names = ("kl", "js_g", "js_a", "deterministic")
+    found = {name: read("histopathology", f"{name}-by-patient") for name in names}
+    shared = set.intersection(*({run["fold"] for run in runs} for runs in found.values()))
+    for name, runs in found.items():
+        kept = [run for run in runs if run["fold"] in shared]
+        yield (NAMES[name], spread(accuracy(kept)), str(len(kept)), str(len(runs)))
+
+
+def cifar100():
+    published = {"kl": "22.81", "js_g": "24.51", "js_a": "24.02"}
+    for name in ("kl", "js_g", "js_a", "deterministic"):
+        (run,) = read("cifar100", name, 0.5)
+        values = (
+            accuracy([run], "validation"),
+            accuracy([run]),
+            accuracy([run], at="at_end"),
+        )
+        told = (f"{value.item():.2f}" for value in values)
+        yield (NAMES[name], str(run["best_epoch"]), *told, published.get(name, "–"))
+
+
+def authors():
+    published = {"kl": "39.72", "js_a": "41.78"}
+    for name in ("kl", "js_g", "js_a"):
+        (theirs,) = read("cifar10-paper", name, 0.9)
+        ours = read("cifar10", name, 0.9)
+        large = read("cifar10-224", name, 0.9)
+        yield (
+            NAMES[name],
+            f"{accuracy([theirs], 'validation').item():.2f}",
+            str(theirs["best_epoch"]),
+            f"{accuracy([theirs], 'validation', 'at_end').item():.2f}",
+            f"{accuracy(ours, 'validation').mean():.2f}",
+            f"{accuracy(large, 'validation').item():.2f}" if large else "–",
+            published.get(name, "–"),
+        )
+
+
+def seconds():
+    published = {"kl": 1140, "js_g": 1168, "js_a": 1856}
+    (base,) = read("timing", "kl")
+    for name, theirs in published.items():
+        (run,) = read("timing", name)
+        assert run["processes"] == 1
+        own = run["seconds_per_epoch"]
+        ratio = own / base["seconds_per_epoch"]
+        yield (NAMES[name], f"{own:.2f}", f"{ratio:.2f}", f"{theirs:,}", f"{theirs / 1140:.2f}")
+
+
+def settings():
+    for data in ("cifar10", "histopathology"):
+        for name in NAMES:
+            paths = sorted((RESULTS / f"{data}-tuning").glob(f"{name}-[0-9n]*/*.json"))
+            tried = [json.loads(path.read_text()) for path in paths]
+            if not tried:
+                continue
+            tops = [max(line["validation_accuracy"] for line in run["history"]) for run in tried]
+            best = tried[int(np.argmax(tops))]["setting"]
+            point = name == "deterministic"
+            yield (
+                {"cifar10": "CIFAR-10", "histopathology": "histopathology"}[data],
+                NAMES[name],
+                "–" if best["alpha"] is None else f"{best['alpha']:g}",
+                "–" if point else f"{best['strength']:g}",
+                f"{best['learning_rate']:g}",
+                "–" if point else f"{best['start']:g}",
+                f"{100 * max(tops):.2f}",
+                str(len(tried)),
+            )
+
+
+TABLES = {
+    "CIFAR-10 with noise 0.9": cifar10,
+    "Less noise": sweep,
+    "Histopathology": histopathology,
+    "Unseen patients": patients,
+    "CIFAR-100 with noise 0.5": cifar100,
+    "The authors' settings": authors,
+    "Seconds an epoch": seconds,
+    "The search": settings,
+}
+
+
+def table(heading):
+    """The rows of the first table under a heading of the page, without its head."""
+    after = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in after.splitlines() if line.startswith("|")]
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_a_table_of_the_page_is_what_the_results_give(heading):
+    assert table(heading) == list(TABLES[heading]())
+
+
+def test_every_table_of_the_page_is_checked():
+    headed = [part for part in PAGE.read_text().split("\n## ")[1:] if "\n| ---" in part]
+    assert {part.splitlines()[0] for part in headed} == set(TABLES)
+
+
+def above(one, other):
+    """Mean and standard error of the difference, fold by fold."""
+    apart = one - other
+    return f"{apart.mean():.2f} ± {apart.std(ddof=1) / np.sqrt(len(apart)):.2f}"
+
+
+def best_validation(name):
+    return accuracy(read("cifar10", name, 0.9), "validation")
+
+
+def test_figures_in_the_text_of_the_page_are_what_the_results_give():
+    text = " ".join(PAGE.read_text().split())
+    kl, tuned, js_a = map(best_validation, ("kl", "lambda_kl", "js_a"))
+    assert f"JS-A validates {above(js_a, kl)} points above KL" in text
+    told = f"λKL is {above(tuned, kl)} points above KL, and JS-A {above(js_a, tuned)} above λKL"
+    assert told in text
+    patches = {name: read("histopathology", name) for name in ("kl", "js_g", "js_a", "lambda_kl")}
+    behind = above(accuracy(patches["js_a"]), accuracy(patches["lambda_kl"]))
+    assert f"{behind} points of accuracy below JS-A" in text
+    missed = {
+        name: scores(runs, "at_best", "test", "mean", "false_negatives").mean()
+        for name, runs in patches.items()
+    }
+    fewer = [f"{100 * (1 - missed[name] / missed['kl']):.0f} %" for name in ("js_g", "js_a")]
+    assert f"JS-G {fewer[0]} fewer, JS-A {fewer[1]};" in text
+    sizes = patches["kl"][0]["sizes"]
+    assert f"{sum(sizes.values()):,} of the 277,524 patches" in text
+    assert f"trains on {sizes['train']:,}, validates on {sizes['validation']:,}" in text
+    assert f"{len(list(RESULTS.rglob('*.json')))} runs" in text
