@@ -143,7 +143,10 @@ def _count(missing: int) -> str:
 
 
 def _item(one: Shown, results: Path) -> Html:
-    """What we have on one side, how it stands to the paper on the other."""
+    """What we have, and below it how it stands to the paper.
+
+    Figures of several panels need the whole width, or their letters are too small to read.
+    """
     entry = one.entry
     files = _worth_showing(one.files)
     ours = [_file(path, entry.title) for path in files]
@@ -161,15 +164,13 @@ def _item(one: Shown, results: Path) -> Html:
     if written:
         facts["files"] = joined(*(joined(file, " ") for file in written))
     pairs = [joined(element("dt", key), element("dd", text)) for key, text in facts.items()]
-    # A figure has room beside it; a table needs the whole width, and nothing needs none.
-    beside = any(path.suffix in KINDS for path in files)
-    said = element("dl", pairs, class_=None if beside else "pairs")
+    said = element("dl", pairs, class_="pairs")
     title = entry.title[:1].upper() + entry.title[1:]
     return element(
         "section",
         element("h2", title),
         note(_about(entry)),
-        element("div", element("div", ours), said, class_="item" if beside else None),
+        element("div", element("div", ours), said, class_="item"),
         class_="panel",
         id=entry.name,
     )
