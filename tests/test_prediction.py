@@ -1,5 +1,7 @@
 """From a trained model to its predictions."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -86,8 +88,7 @@ class Trunk(nn.Linear):
         ({"CACHE": 9 * 26}, [9, 9, 2]),
         ({"CACHE": 7 * 26}, [1] * 20),
         ({"CACHE": 1}, [1] * 20),
-        ({"BUSY": 10}, [1] * 20),
-        ({"BUSY": 33}, [20]),
+        ({"BUSY": 10}, [20]),
     ],
     ids=str,
 )
@@ -101,6 +102,34 @@ def test_weights_that_exceed_the_cache_are_drawn_a_few_at_a_time(limits, asked, 
     assert net.posterior.asked == asked
     assert predictive.conditional.mean.shape == (20, 11)
     assert predictive.conditional.mean[:, 0].unique().numel() == 20
+
+
+@pytest.mark.parametrize("cache", [1 << 21, 300, 1])  # all draws at once, ten, one
+def test_a_row_has_the_same_prediction_among_few_rows_and_among_many(cache, monkeypatch):
+    monkeypatch.setattr(prediction, "CACHE", cache)
+    module = nn.Sequential(nn.Linear(8, 3), nn.Tanh(), nn.Linear(3, 1))  # 31 weights
+    net = bd.bayesianize(module.double(), STANDARD)
+    x = torch.randn(prediction.BUSY // 8 + 5, 8, dtype=torch.float64)
+    found = []
+    for rows in (1, 20, prediction.BUSY // 8, len(x)):
+        for batch_size in (None, 7) if rows == 20 else (None,):
+            torch.manual_seed(0)
+            predictive = bd.predict(net, bd.Gaussian(), x[:rows], 12, batch_size=batch_size)
+            found.append(predictive.conditional.mean[:, 0])
+    for one in found[1:]:
+        torch.testing.assert_close(one, found[0], rtol=1e-9, atol=1e-9)
+
+
+def test_threads_that_predict_with_one_network_get_the_numbers_of_one():
+    net = bd.bayesianize(nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 1)), STANDARD)
+    net.train()
+    weights = bd.draw_weights(net, 10)
+    wanted = bd.predict_at(net, bd.Gaussian(), X, weights).mean
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(bd.predict_at, net, bd.Gaussian(), X, weights) for _ in range(80)]
+        found = [call.result().mean for call in calls]
+    assert all(torch.equal(one, wanted) for one in found)
+    assert net.training
 
 
 def test_draws_a_few_at_a_time_follow_the_posterior(monkeypatch):

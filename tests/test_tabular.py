@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import numpy as np
@@ -417,3 +418,17 @@ def test_training_on_a_gpu_predicts_on_the_cpu_and_leaves_its_noise_alone():
     assert model.fit(X, y).score(X, y) > 0.4
     assert torch.equal(torch.cuda.get_rng_state(), before)
     assert {parameter.device.type for parameter in model.model_.parameters()} == {"cpu"}
+
+
+def test_a_row_has_the_same_prediction_in_any_table_and_in_any_thread():
+    X, y = load_diabetes(return_X_y=True)
+    model = BayesianRegressor(epochs=2, random_state=0).fit(X, y)
+    many = np.vstack([X] * 3)
+    wanted = model.predict(X[:1])[0]
+    for rows in (X[:5], X, many):
+        assert model.predict(rows)[0] == pytest.approx(wanted, rel=1e-9)
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(model.predict, X[:50]) for _ in range(40)]
+        found = [call.result() for call in calls]
+    for one in found:
+        np.testing.assert_allclose(one, model.predict(X[:50]), rtol=1e-9)

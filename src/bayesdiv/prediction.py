@@ -1,5 +1,6 @@
 """From a trained model to its predictions."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesdiv.bayesian import bayesian_modules
-from bayesdiv.draws import BUSY, Over, Weights, all_random, draw_weights, draws
+from bayesdiv.draws import BUSY, Over, Weights, all_random, draw_weights, draws, loop
 from bayesdiv.predictive import Predictive
 
 # Weights that stay in a CPU's last cache until they are used, 8 MiB in single precision: so drawn,
@@ -17,6 +18,9 @@ CACHE = 1 << 21
 FEWEST = 8
 # Weights to hold elsewhere, 1 GiB in single precision.
 ROOM = 1 << 28
+# Predictions of several threads take turns: a network is run by lending it weights, and the
+# generator of the noise is one for all.
+TURN = threading.RLock()
 
 
 def predict(
@@ -54,7 +58,7 @@ def predict(
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
         axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
         parts = _parts(x, axis, batch_size)
-        few = _at_a_time(model, sum(shape.numel() for shape in shapes), parts[0])
+        few = _at_a_time(model, sum(shape.numel() for shape in shapes), x.device)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         groups = (draw_weights(model, count, posteriors) for count in counts)
@@ -83,22 +87,22 @@ def predict_at(
     with _evaluating(model):
         axis = weights[0].dim() - 2 if weights else 0
         parts = _parts(x, axis, batch_size)
-        few = _at_a_time(model, 0, parts[0])
-        groups = zip(*(w.detach().split(few) for w in weights), strict=True) if weights else [()]
-        return Predictive(likelihood(_outputs(model, parts, axis, groups, over)))
+        kept = tuple(drawn.detach() for drawn in weights)
+        return Predictive(likelihood(_outputs(model, parts, axis, [kept], over)))
 
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """For the time of the context, without gradients and in evaluation mode."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    """For the time of the context, alone, without gradients and in evaluation mode."""
+    with TURN:
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training
 
 
 def _parts(x: Tensor, axis: int, batch_size: int | None) -> tuple[Tensor, ...]:
@@ -115,6 +119,7 @@ def _outputs(
     over: Over | None,
 ) -> Tensor:
     """Outputs of all groups of draws for all parts of the rows, (samples, …, batch, …)."""
+    over = over or _way(model, parts[0])
     return torch.cat(
         [
             torch.cat([draws(model, part, weights, over) for part in parts], axis + 1)
@@ -123,10 +128,20 @@ def _outputs(
     )
 
 
-def _at_a_time(model: nn.Module, weights: int, part: Tensor) -> int:
-    """How many draws to run at a time, each of so many weights that must be made for these rows."""
+def _way(model: nn.Module, part: Tensor) -> Over | None:
+    """Draw by draw where one of them keeps a CPU busy, see `BUSY`; else what `draws` takes."""
+    busy = part.device.type == "cpu" and part.numel() > BUSY
+    return loop if busy and all_random(model) else None
+
+
+def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
+    """How many draws to make at a time, each of so many weights.
+
+    Whatever the rows: as many numbers in another number of pieces would be other noise, and the
+    same row would have another prediction in a larger table.
+    """
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
-    if part.device.type != "cpu" or not all_random(model):
+    if device.type != "cpu" or not all_random(model):
         return max(1, ROOM // max(1, weights))
-    few = 1 if part.numel() > BUSY else CACHE // max(1, weights)
+    few = CACHE // max(1, weights)
     return few if few >= FEWEST else 1

@@ -25,7 +25,7 @@ from bayesdiv.divergences import JSA, Divergence
 from bayesdiv.likelihoods import Classes, Gaussian, Likelihood
 from bayesdiv.nets import MLP
 from bayesdiv.objective import Constraint, Loss, Objective, WarmUp
-from bayesdiv.prediction import predict
+from bayesdiv.prediction import TURN, predict
 from bayesdiv.predictive import Predictive
 from bayesdiv.priors import FanIn, PriorFor
 from bayesdiv.training import Batches, Epoch, EpochLoss, fit, step
@@ -91,7 +91,7 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         x = _standardised(validate_data(self, X, dtype=np.float64, reset=False), self._columns)
-        with _seeded(self._seed):
+        with TURN, _seeded(self._seed):
             return predict(
                 self.model_,
                 self.likelihood_,
