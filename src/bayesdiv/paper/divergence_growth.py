@@ -193,7 +193,7 @@ def verdict(results: Path) -> Verdict:
     strength = told["settings"]["strength"]
     sentence = (
         f"JS-G exceeds KL for μ_q {words['mean', 'JSG']} and σ_q² {words['variance', 'JSG']}; "
-        f"{strength:g} JS-A exceeds KL for μ_q {words['mean', 'JSA']} and "
+        f"{strength:g} × JS-A exceeds KL for μ_q {words['mean', 'JSA']} and "
         f"σ_q² {words['variance', 'JSA']}; beyond, KL is larger"
     )
     everywhere = all(all(above) for above in holds.values())
