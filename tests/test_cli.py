@@ -15,9 +15,11 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
+from scipy.stats import norm
 
-from bayesdiv import cli, experiments, runs, tuning
+from bayesdiv import cli, experiments, plots, runs, tuning
 from bayesdiv.cli import console
+from bayesdiv.data import load
 from bayesdiv.training import Diverged
 
 QUICK = ["--epochs", "3", "--test_samples", "5"]
@@ -85,7 +87,161 @@ def test_compare_of_classes_counts_false_negatives_and_marks_the_best(classes, c
     assert call("compare", classes, "--target", "y", *arguments) == 0
     out = capsys.readouterr().out
     assert "missed" in out
-    assert out.count("*") >= 4
+    assert "* best" in out
+
+
+SAME = {"nll": 1.5, "rmse": 0.25}
+LOSSES = ["--divergences", "KL", "JSA:0.5", "deterministic", "--seeds", "1", *QUICK]
+
+
+def given(monkeypatch, found):
+    """Trainings whose test metrics are these, by the loss."""
+    whole = experiments.train
+
+    def train(splits, divergence, training, **rest):
+        experiment, result = whole(splits, divergence, training, **rest)
+        name = "deterministic" if divergence is None else type(divergence).__name__
+        return experiment, {**result, "test": found[name]}
+
+    monkeypatch.setattr(experiments, "train", train)
+
+
+def test_compare_marks_all_that_are_best_and_none_where_all_are_alike(numbers, monkeypatch, capsys):
+    worse = {"nll": 2.5, "rmse": 0.25004}
+    given(monkeypatch, {"KL": SAME, "JSA": SAME | {"nll": 1.50004}, "deterministic": worse})
+    assert call("compare", numbers, *LOSSES) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "1.500*" in rows["KL"]
+    assert "1.500*" in rows["JSA:0.5"]
+    assert "2.500 " in rows["deterministic"]
+    assert not any("0.250*" in row for row in rows.values())
+
+
+def test_small_metrics_keep_their_digits(numbers, monkeypatch, capsys):
+    small = {"nll": -66.7, "rmse": 1.2345e-30}
+    given(monkeypatch, {"KL": small, "JSA": small | {"rmse": 2e-30}, "deterministic": small})
+    assert call("compare", numbers, *LOSSES) == 0
+    out = capsys.readouterr().out
+    assert "1.23e-30*" in out
+    assert "2e-30 " in out
+
+
+def test_a_run_of_small_targets_shows_their_size(capsys):
+    frame = table()
+    frame["y"] *= 1e-30
+    frame.to_csv("small.csv", index=False)
+    assert call("train", "small.csv", "--out", "run", *QUICK) == 0
+    rmse = json.loads(Path("run/metrics.json").read_text())["test"]["rmse"]
+    assert 1e-31 < rmse < 1e-28
+    assert f"{rmse:.3g}" in capsys.readouterr().out
+    assert call("tune", "small.csv", "--aim", "rmse", *FEW, "--trials", "1") == 0
+    value = pd.read_csv("tunings/small-JSA/trials.csv")["value"][0]
+    assert f"{value:.3g}*" in capsys.readouterr().out
+
+
+def test_compare_writes_over_no_earlier_comparison(numbers, capsys):
+    other = Path("elsewhere", numbers.name)
+    other.parent.mkdir()
+    other.write_bytes(numbers.read_bytes())
+    one = ["--divergences", "KL", "--seeds", "1", *QUICK]
+    for path in (numbers, other, numbers):
+        assert call("compare", path, *one) == 0
+    told = [
+        json.loads(Path("comparisons", name, "comparison.json").read_text())["settings"]["data"]
+        for name in ("numbers", "numbers-2", "numbers-3")
+    ]
+    assert told == ["numbers.csv", "elsewhere/numbers.csv", "numbers.csv"]
+    assert str(Path("comparisons/numbers-3/comparison.png")) in capsys.readouterr().out
+    before = Path("comparisons/numbers/comparison.json").read_bytes()
+    assert call("compare", numbers, "--out", "comparisons/numbers", *one) == 2
+    assert (
+        complaint(capsys)
+        .strip()
+        .endswith("comparisons/numbers/comparison.json exists already: choose another --out")
+    )
+    assert Path("comparisons/numbers/comparison.json").read_bytes() == before
+
+
+def test_a_comparison_that_is_stopped_leaves_nothing_behind(numbers, monkeypatch):
+    one = ["--divergences", "KL", "--seeds", "1", *QUICK]
+    assert call("compare", numbers, *one) == 0
+    before = {path: path.read_bytes() for path in Path("comparisons").rglob("*.*")}
+    assert len(before) == 2
+
+    def stop(*arguments, **rest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiments, "train", stop)
+    assert call("compare", numbers, *one) == 130
+    assert call("compare", numbers, *one, "--out", "new/folder") == 130
+    assert {path: path.read_bytes() for path in Path("comparisons").rglob("*.*")} == before
+    assert [path.name for path in Path("comparisons").iterdir()] == ["numbers"]
+    assert not Path("new").exists()
+
+
+def test_compare_warms_up_every_loss_before_it_takes_the_time(numbers, monkeypatch):
+    rows, whole = [], experiments.train
+
+    def train(splits, divergence, training, **rest):
+        rows.append((divergence is None, splits.num_data))
+        return whole(splits, divergence, training, **rest)
+
+    monkeypatch.setattr(experiments, "train", train)
+    both = ["--divergences", "KL", "deterministic", "--seeds", "1", *QUICK, "--batch_size", "7"]
+    assert call("compare", numbers, *both) == 0
+    assert rows == [(False, 7), (True, 7), (False, 36), (True, 36)]
+
+
+def third_panel(monkeypatch, *arguments):
+    """The axes of reliability or coverage as a comparison draws them, and what they show."""
+    kept, whole = [], plots.comparison
+
+    def comparison(histories, predictions, measure, title):
+        figure = whole(histories, predictions, measure, title)
+        kept.append((figure, predictions))
+        return figure
+
+    monkeypatch.setattr(plots, "comparison", comparison)
+    assert call("compare", *arguments, "--divergences", "KL", "--seeds", 3, *QUICK) == 0
+    ((figure, predictions),) = kept
+    return figure, predictions["KL"]
+
+
+def test_the_coverage_of_a_comparison_is_that_of_all_seeds(numbers, monkeypatch):
+    figure, seeds = third_panel(monkeypatch, numbers)
+    assert len(seeds) == 3
+    axes = figure.axes[2]
+    assert axes.get_title() == "Interval coverage, test data of 3 seeds"
+    within = []  # how far from the middle of its forecast each target is, as a level
+    for predictive, y in seeds:
+        each = predictive.conditional
+        below = norm.cdf(y.double(), each.mean.double(), each.stddev.double()).mean(0)
+        within += np.abs(2 * below - 1).tolist()
+    assert len(within) == 36
+    levels, shares = axes.lines[0].get_data()
+    np.testing.assert_allclose(shares, [np.mean(np.array(within) <= lv) for lv in levels])
+
+
+def test_the_reliability_of_a_comparison_is_that_of_all_seeds(classes, monkeypatch):
+    figure, seeds = third_panel(monkeypatch, classes)
+    axes = figure.axes[2]
+    assert axes.get_title() == "Reliability, test data of 3 seeds"
+    mean = np.concatenate([p.conditional.probs.double().mean(0).numpy() for p, _ in seeds])
+    right = mean.argmax(1) == np.concatenate([y.numpy() for _, y in seeds])
+    confidence = mean.max(1)
+    place = np.ceil(confidence * 10).astype(int)
+    wanted = [(confidence[place == k].mean(), right[place == k].mean()) for k in sorted(set(place))]
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), wanted, rtol=1e-5)
+
+
+def test_a_comparison_counts_epochs_in_whole_numbers_and_draws_marks_whole(numbers, monkeypatch):
+    figure, _ = third_panel(monkeypatch, numbers)
+    left, middle, right = figure.axes
+    for axes in (left, middle):
+        assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert middle.get_title() == "Validation RMSE"
+    assert middle.get_ylabel() == "RMSE"
+    assert not right.lines[0].get_clip_on()
 
 
 def test_embedded_data_with_noise_and_bias(capsys):
@@ -152,6 +308,70 @@ def test_evaluating_on_data_that_changed_is_refused(run, numbers, capsys):
     assert "has changed since run was trained" in complaint(capsys)
 
 
+def with_other_targets(path: Path, part: str) -> None:
+    """Change the targets of a part of the data of a run, and nothing that training sees."""
+    frame = pd.read_csv(path)
+    splits = load(path, target="y")
+    y = splits.task.to_units(getattr(splits, part).y).numpy()
+    frame.loc[np.isclose(frame["y"].to_numpy()[:, None], y, rtol=1e-4).any(1), "y"] = 100.0
+    assert 5 <= (frame["y"] == 100).sum() <= 12
+    frame.to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, part, capsys):
+    kept = Path("kept.csv")
+    kept.write_bytes(numbers.read_bytes())
+    with_other_targets(numbers, part)
+    assert call("evaluate", run) == 2
+    told = complaint(capsys).strip().splitlines()[-1]
+    assert told.endswith(
+        "numbers.csv has changed since run was trained: some of its rows differ; train again, or "
+        "name a file with the rows of that time by --data"
+    )
+    assert call("evaluate", run, "--data", kept) == 0
+    assert f"{runs.read_json(run / 'metrics.json')['test']['rmse']:.3f}" in capsys.readouterr().out
+
+
+def test_a_run_without_a_fingerprint_is_evaluated_as_before(run, numbers, capsys):
+    told = json.loads((run / "settings.json").read_text())
+    assert len(told.pop("fingerprint")) == 64
+    (run / "settings.json").write_text(json.dumps(told))
+    assert call("evaluate", run) == 0
+    table(80).to_csv(numbers, index=False)
+    assert call("evaluate", run) == 2
+
+
+def stopped(numbers, *options) -> None:
+    """A run that was stopped after one epoch, in the folder parts."""
+    whole, seen = experiments._Keeper.after, []
+
+    def after(self, epoch, validation):
+        if seen:
+            raise KeyboardInterrupt
+        whole(self, epoch, validation)
+        seen.append(epoch.number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiments._Keeper, "after", after)
+        assert call("train", numbers, *options, "--out", "parts") == 130
+
+
+def test_a_run_goes_on_with_its_own_rows_alone_wherever_the_file_is(numbers, capsys):
+    options = ["--target", "y", *QUICK]
+    stopped(numbers, *options)
+    before = numbers.read_bytes()
+    with_other_targets(numbers, "test")
+    capsys.readouterr()
+    assert call("train", numbers, *options, "--out", "parts") == 2
+    assert "parts holds a run that was begun with other rows of the data" in complaint(capsys)
+    numbers.write_bytes(before)
+    Path("moved").mkdir()
+    moved = numbers.rename("moved/renamed.csv")
+    assert call("train", moved, *options, "--out", "parts") == 0
+    assert call("evaluate", "parts") == 0  # it has learned where its file is
+
+
 def test_a_divergence_of_ones_own_is_trained_and_predicts(numbers, monkeypatch, capsys):
     Path("mine.py").write_text(
         "from dataclasses import dataclass\nimport bayesdiv as bd\n\n\n"
@@ -208,6 +428,50 @@ def test_predict_adds_class_probabilities_and_entropy(classes):
     assert np.allclose(out["probability_bad"] + out["probability_good"], 1, atol=1e-5)
     assert set(out["predicted_class"]) <= {"good", "bad"}
     assert (out["entropy"] >= out["mutual_information"] - 1e-6).all()
+
+
+def test_a_few_shares_in_percent_are_categories(capsys):
+    table(dose=["5%", "10%", "20%"] * 20)[["a", "dose", "y"]].to_csv("doses.csv", index=False)
+    assert call("train", "doses.csv", "--out", "run", *QUICK) == 0
+    columns = json.loads(Path("run/settings.json").read_text())["encoder"]["columns"]
+    assert columns[1]["categories"] == ["10%", "20%", "5%"]
+
+
+def test_predictions_take_names_that_are_free(classes, capsys):
+    frame = pd.read_csv(classes).rename(columns={"a": "entropy", "b": "probability_bad"})
+    frame.to_csv("named.csv", index=False)
+    assert call("train", "named.csv", "--target", "y", "--out", "run", *QUICK) == 0
+    capsys.readouterr()
+    assert call("predict", "run", "named.csv", "-o", "out.csv") == 0
+    assert "entropy_2" in capsys.readouterr().out
+    out = pd.read_csv("out.csv")
+    pd.testing.assert_frame_equal(out[list(frame.columns)], frame)
+    assert np.allclose(out["probability_bad_2"] + out["probability_good"], 1, atol=1e-5)
+    assert (out["entropy_2"] >= out["mutual_information"] - 1e-6).all()
+    assert call("predict", "run", "out.csv", "-o", "twice.csv") == 0
+    assert "entropy_3" in pd.read_csv("twice.csv")
+
+
+def test_one_row_is_one_row(run, capsys):
+    table(1).to_csv("one.csv", index=False)
+    capsys.readouterr()
+    assert call("predict", run, "one.csv", "-o", "out.csv") == 0
+    assert capsys.readouterr().out.startswith("1 row: out.csv with predicted_mean")
+
+
+def test_an_unfinished_run_is_shown_as_far_as_it_has_come(numbers, capsys):
+    stopped(numbers, "--target", "y", *QUICK)
+    capsys.readouterr()
+    assert call("show", "parts") == 0
+    out = capsys.readouterr().out
+    (line,) = runs.read_history(Path("parts"))[:1]
+    assert "1, unfinished" in out
+    assert "Metrics after epoch 1" in out
+    assert f"{line['validation_rmse']:.3f}" in out
+    assert "parts is not finished: the same train command goes on" in out
+    Path("parts/history.jsonl").unlink()
+    assert call("show", "parts") == 0
+    assert "0, unfinished" in capsys.readouterr().out
 
 
 def weights_of(folder: str) -> dict[str, torch.Tensor]:
@@ -418,6 +682,20 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     assert len(pd.read_csv("t/trials.csv").query("state in ('complete', 'pruned')")) == done + 2
 
 
+def test_a_search_that_has_more_trials_than_asked_for_says_so(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", *FEW) == 0
+    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "2") == 0
+    assert "4 trials, more than the 2 asked for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--trials", "0"], ["--folds", "999"], ["--strength_range", "3", "1"]]
+)
+def test_a_search_that_is_refused_leaves_no_folder(numbers, wrong):
+    assert call("tune", numbers, *FEW, *wrong) == 2
+    assert not Path("tunings").exists()
+
+
 # Bad input -----------------------------------------------------------------------------------
 
 
@@ -429,6 +707,11 @@ def missing_value(path: Path) -> None:
     frame = table()
     frame.loc[3, "a"] = np.nan
     frame.to_csv(path, index=False)
+
+
+def percents(path: Path) -> None:
+    shares = [f"{5 + k / 10}%" for k in range(60)]
+    table(share=shares)[["a", "share", "y"]].to_csv(path, index=False)
 
 
 def damaged_run(run: Path, file: str, content: bytes) -> None:
@@ -443,7 +726,14 @@ BAD_DATA = [
     ("few.csv", lambda p: table(5).to_csv(p, index=False), [], "at least 10 rows"),
     ("binary.csv", lambda p: p.write_bytes(bytes(range(256))), [], "binary.csv"),
     ("t.txt", lambda p: p.write_text("a,y\n1,2\n"), [], ".csv or .parquet"),
-    ("nan.csv", missing_value, [], "'a'"),
+    (
+        "nan.csv",
+        missing_value,
+        [],
+        "got missing values: 1 in 'a', the first in row 4: fill them or drop those rows",
+    ),
+    ("percent.csv", percents, [], "got '5.0%' in row 1: take the percent signs away"),
+    ("percent.csv", percents, ["--target", "share"], "take the percent signs away"),
     ("one.csv", lambda p: table(y="same").to_csv(p, index=False), [], "same"),
     ("t.csv", lambda p: table().to_csv(p, index=False), ["--target", "yy"], "'yy'"),
     ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "-1"], "noise"),
@@ -513,6 +803,10 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
         (["tune", "diabetes", "--divergence", "null"], "None is no divergence"),
         (["tune", "diabetes", "--storage", "what://x"], "storage must be a database that opens"),
         (["tune", "nowhere.csv"], "nowhere.csv"),
+        (["show"], "show must be given RUN, as in: bayesdiv show runs/diabetes"),
+        (["report"], "report must be given RUNS, as in: bayesdiv report"),
+        (["predict", "run"], "predict must be given DATA and --out, as in: bayesdiv predict"),
+        (["train"], "train must be given DATA and --out, as in: bayesdiv train"),
     ],
 )
 def test_bad_arguments_get_one_sentence_and_exit_code_2(arguments, words, capsys):

@@ -1,14 +1,15 @@
 """One experiment from data to metrics, without the command line around it."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv import experiments
-from bayesdiv.data import load
+from bayesdiv import experiments, runs
+from bayesdiv.data import Part, load
 from bayesdiv.experiments import Training
 
 QUICK = Training(epochs=3, test_samples=20)
@@ -59,3 +60,43 @@ def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
     assert torch.equal(again.likelihood.class_weights, experiment.likelihood.class_weights)
     assert settings["divergence"] == {"kind": "JSG", "alpha": 0.1}
     assert again.divergence == bd.JSG(0.1)
+
+
+@pytest.mark.parametrize("place", ["append_history", "_whole_state", "_state"])
+def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeypatch, place):
+    """Wherever Ctrl-C comes, the run goes on as if it had not: bit for bit."""
+    splits, training = load("diabetes"), Training(epochs=4, test_samples=5)
+    whole, result = experiments.train(splits, bd.KL(), training, folder=tmp_path / "whole")
+    owner = runs if place == "append_history" else experiments._Keeper
+    original = getattr(owner, place)
+
+    def stop(*arguments):
+        found = original(*arguments)
+        if len(runs.read_history(tmp_path / "parts")) == 2:  # the second epoch is being noted
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, place, stop)
+        with pytest.raises(KeyboardInterrupt):
+            experiments.train(splits, bd.KL(), training, folder=tmp_path / "parts")
+    told = runs.load_state(tmp_path / "parts" / runs.CHECKPOINT, {})
+    assert told["epoch"] == 1
+    parts, again = experiments.train(splits, bd.KL(), training, folder=tmp_path / "parts")
+    assert again["test"] == result["test"]
+    assert again["best_epoch"] == result["best_epoch"]
+    one, two = whole.model.state_dict(), parts.model.state_dict()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    assert [line["nll"] for line in parts.history] == [line["nll"] for line in whole.history]
+
+
+def test_a_fingerprint_tells_any_row_of_any_part(diabetes):
+    splits = diabetes[0]
+    found = {experiments.fingerprint(splits)}
+    for name in ("train", "validation", "test"):
+        for which in (0, 1):
+            part = [rows.clone() for rows in getattr(splits, name)]
+            part[which].view(-1)[-1] += 1e-3
+            found.add(experiments.fingerprint(replace(splits, **{name: Part(*part)})))
+    assert len(found) == 7
+    assert experiments.fingerprint(load("diabetes")) in found

@@ -375,10 +375,13 @@ def test_the_command_opens_a_browser_if_asked(opened, tmp_path, monkeypatch, cap
     assert "open explore.html yourself" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("out", [".", "file/explore.html"])
+@pytest.mark.parametrize("out", [".", "file/explore.html", "folder.html", "mydata.csv"])
 def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(opened, tmp_path, capsys, out):
     (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "mydata.csv").write_text("a,y\n1,2\n")
     assert call("explore", "-o", out) == 2
     told = capsys.readouterr().err.strip()
     assert out in told
     assert "\n" not in told
+    assert (tmp_path / "mydata.csv").read_text() == "a,y\n1,2\n"

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 from scipy.stats import norm
+from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 import browser
@@ -238,18 +239,17 @@ def test_examples_are_ordered_by_entropy_and_are_rows_of_the_file(made, pages):
     mean = one.predictive.conditional.probs.double().mean(0).numpy()
     entropy = -(mean * np.log(mean)).sum(1)
     order = np.argsort(entropy)
-    assert [int(text) - 1 for text in certain[0][1:]] == order[:6].tolist()
-    assert [int(text) - 1 for text in uncertain[0][1:]] == order[::-1][:6].tolist()
     rows = pd.read_csv(made / "classes.csv")
-    for table in (certain, uncertain):
+    for table, places in ((certain, order[:6]), (uncertain, order[::-1][:6])):
         told = {row[0]: row[1:] for row in table}
-        for k in range(6):
-            near = np.isclose(rows["b"], float(told["b"][k]), rtol=1e-3)
-            (match,) = rows[
-                near & np.isclose(rows.iloc[:, 0], float(told[f"a {EVIL}"][k]), 1e-3)
-            ].index
-            assert rows["colour"][match] == told["colour"][k]
-            assert rows["y"][match] == told["target"][k]
+        for k, place in enumerate(places):
+            row = rows.iloc[int(told["row"][k]) - 1]  # as the page numbers them
+            assert row["b"] == pytest.approx(float(told["b"][k]), rel=1e-3)
+            assert row.iloc[0] == pytest.approx(float(told[f"a {EVIL}"][k]), rel=1e-3)
+            assert row["colour"] == told["colour"][k]
+            assert row["y"] == told["target"][k]
+            assert float(told["entropy"][k]) == pytest.approx(entropy[place], abs=6e-4)
+    assert "its row in classes.csv, counted from 1 below the header" in read(pages["classes"]).text
 
 
 def test_the_two_parts_of_the_uncertainty_are_told_in_units_of_the_target(made, pages):
@@ -267,7 +267,8 @@ def test_examples_of_a_regression_have_the_spread_and_the_quantiles_of_the_mixtu
     order = np.argsort(epistemic**2 + aleatoric**2)
     for table, rows in ((certain, order[:6]), (uncertain, order[::-1][:6])):
         told = {row[0]: row[1:] for row in table}
-        assert [int(text) - 1 for text in told["test row"]] == rows.tolist()
+        numbered = pd.read_csv(made / "numbers.csv")["y"][[int(text) - 1 for text in told["row"]]]
+        np.testing.assert_allclose(numbered, y[rows], rtol=1e-5)
         for key, wanted in (
             ("predicted", mean.mean(0)),
             ("target", y),
@@ -311,8 +312,11 @@ def test_images_are_shown_as_they_are(made):
 
 def test_a_page_of_images_has_an_image_with_a_name_for_each_example(pages):
     page = pages["digits"].read_text()
-    found = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="test image \d+">', page)
+    found = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="image (\d+)">', page)
     assert len(found) == 12
+    digits = load_digits()
+    for number, target in zip(found, re.findall(r"target (\d)<", page), strict=True):
+        assert digits.target[int(number) - 1] == int(target)
     assert "<h2>Confusion</h2>" in page
     assert "ROC" not in page
 
@@ -348,6 +352,45 @@ def test_many_runs_of_one_loss_look_different():
     looks = charts.series([(f"run {k}", "JSA") for k in range(6)])
     assert len({(one.light, one.dash) for one in looks}) == 6
     assert looks[0].light == "#D55E00"
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e12])
+def test_an_axis_has_round_numbers_for_values_of_any_size(size):
+    axis = charts.Axis.around("y", [-1.2 * size, 2.9 * size])
+    texts = [charts._tick(tick) for tick in axis.ticks]
+    assert len(set(texts)) == len(texts) >= 4
+    assert "-0" not in texts
+    np.testing.assert_allclose(axis.ticks, [float(text) for text in texts], rtol=1e-9)
+    steps = np.diff(axis.ticks)
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-9)
+
+
+def test_metrics_below_a_thousandth_keep_three_digits():
+    assert sections._digits(1.2345e-30) == "1.23e-30"
+    assert sections._digits(0.25) == "0.2500"
+    assert sections.best("rmse", [1e-30, 2e-30]) == {0}
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 7])
+def test_epochs_are_counted_in_whole_numbers(last):
+    axis = charts.Axis("epoch", 1.0, max(last, 2.0), least=1.0)
+    assert axis.ticks == [float(k) for k in range(1, max(last, 2) + 1)]
+
+
+def test_a_dot_in_a_corner_is_drawn_whole():
+    unit = charts.Axis("", 0.0, 1.0)
+    frame = charts.Frame.of(unit, unit)
+    (look,) = charts.series([("run", "KL")])
+    drawn = frame.drawn([frame.dots([(0.0, 0.0), (1.0, 1.0)], look, [7.5, 7.5])], "")
+    x, y, wide, tall = map(
+        float,
+        re.search(
+            r'<svg x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', drawn
+        ).groups(),
+    )
+    for cx, cy, r in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', drawn):
+        assert x <= float(cx) - float(r) < float(cx) + float(r) <= x + wide
+        assert y <= float(cy) - float(r) < float(cy) + float(r) <= y + tall
 
 
 def test_a_line_has_a_gap_where_a_value_is_not_finite():
@@ -409,6 +452,35 @@ def test_data_that_changed_are_not_used(moved):
     page = report.page([moved / "runs" / "kl"])
     assert "has changed since kl was trained" in page
     assert "Intervals" not in page
+
+
+def test_test_rows_that_changed_are_not_drawn_beside_the_metrics_of_before(moved):
+    rows = pd.read_csv(moved / "own.csv")
+    run = reading.tested(reading.read([moved / "runs" / "kl"])[0])
+    rows.loc[[row - 1 for row in run.splits.test_rows], "y"] = 100.0
+    rows.to_csv(moved / "own.csv", index=False)
+    page = report.page([moved / "runs" / "kl"])
+    (said,) = re.findall(r'<p class="problem">(.*?)</p>', page)
+    assert "has changed since kl was trained: some of its rows differ; train again" in said
+    assert "of all targets inside" not in page
+
+
+def test_a_run_without_a_fingerprint_has_its_page(moved):
+    path = moved / "runs" / "kl" / "settings.json"
+    told = json.loads(path.read_text())
+    del told["fingerprint"]
+    path.write_text(json.dumps(told))
+    assert "of all targets inside" in report.page([moved / "runs" / "kl"])
+
+
+def test_runs_whose_file_moved_are_reported_together(made, moved):
+    both = [made / "numbers" / "kl", moved / "runs" / "jsa"]  # two places, the same rows
+    assert "could not be loaded" not in report.page(both)
+    (moved / "own.csv").rename(moved / "new.csv")
+    assert "could not be loaded" in report.page(both)
+    page = report.page(both, data=str(moved / "new.csv"))
+    assert "could not be loaded" not in page
+    assert page.count("of all targets inside") == 2
 
 
 def test_a_run_that_does_not_say_where_its_data_came_from_has_a_page_too(tmp_path):

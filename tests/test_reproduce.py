@@ -68,6 +68,17 @@ def test_the_list_names_every_entry_its_place_in_the_paper_and_how_it_stands(cap
     assert not list(Path().iterdir())
 
 
+def test_a_folder_of_results_that_is_not_there_is_told_with_what_to_do(capsys):
+    assert call("reproduce", "--list", "--results", "else[where]") == 0
+    told = capsys.readouterr().err.strip()
+    assert "there is no folder else[where]" in told
+    assert told.endswith("run in the project's repository or give --results FOLDER")
+    assert "\n" not in told
+    Path("else[where]").mkdir()
+    assert call("reproduce", "--list", "--results", "else[where]") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_quick_run_of_a_cheap_item_ends_with_the_page_apart_from_the_real_results(capsys):
     assert call("reproduce", CHEAP, "--quick", "-o", "out") == 0
     index = Path("out/quick/index.html")

@@ -329,3 +329,17 @@ def test_a_resumed_history_starts_at_the_state_that_was_saved(tmp_path):
     runs.start_history(tmp_path, runs.read_history(tmp_path, epochs=2))
     assert runs.read_history(tmp_path) == [{"epoch": 1}, {"epoch": 2}]
     assert (tmp_path / runs.HISTORY).read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
+
+
+def test_a_folder_is_gone_again_if_nothing_was_written_into_it(tmp_path):
+    with runs.made(tmp_path / "a" / "b") as folder:
+        assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old").mkdir()
+    with runs.made(tmp_path / "old"):
+        pass
+    with runs.made(tmp_path / "new" / "one") as folder:
+        runs.write(folder / "file", b"content")
+    assert {path.name for path in tmp_path.rglob("*")} == {"old", "new", "one", "file"}
+    with pytest.raises(runs.RunError, match="could not be written"), runs.made(folder / "file/x"):
+        pass

@@ -2,11 +2,12 @@
 
 import copy
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -237,7 +238,7 @@ def _trained(
     result = {
         "test": evaluate(experiment, splits, splits.test),
         "validation": evaluate(experiment, splits, splits.validation),
-        "best_epoch": keeper.best_epoch,
+        "best_epoch": keeper.done.best_epoch,
         "seconds": keeper.seconds_before + time.perf_counter() - began,
     }
     keeper.finish(result)
@@ -250,6 +251,22 @@ def _in_units(epoch: Epoch, shift: float) -> Epoch:
     return epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
 
 
+State = dict[str, dict[str, Tensor]]
+
+
+class _Done(NamedTuple):
+    """All that is known after an epoch.
+
+    It is replaced as one value, so that Ctrl-C meets the old one whole or the new one whole.
+    """
+
+    epoch: int
+    last: tuple[State, dict[str, Any]]  # parts and optimizer after that epoch
+    best: State
+    best_nll: float
+    best_epoch: int
+
+
 class _Keeper:
     """Remembers the best weights and history, and writes them if there is a folder."""
 
@@ -257,11 +274,9 @@ class _Keeper:
         self, experiment: Experiment, optimizer: torch.optim.Optimizer, folder: Path | None
     ) -> None:
         self.experiment, self.optimizer, self.folder = experiment, optimizer, folder
-        self.best: dict[str, dict[str, Tensor]] = self._state()
-        self.best_nll, self.best_epoch = float("inf"), 0
+        self.done = _Done(0, self._whole_state(), self._state(), float("inf"), 0)
         self.seconds_before, self.began = 0.0, time.perf_counter()
-        self.saved_at, self.epoch = time.perf_counter(), 0
-        self.last = self._whole_state()
+        self.saved_at = time.perf_counter()
 
     def begin(self, settings: dict[str, Any]) -> int:
         """Write the settings, or take up the run that is there; how many epochs are done."""
@@ -273,27 +288,30 @@ class _Keeper:
             runs.write_json(self.folder / runs.SETTINGS, settings)
             runs.start_history(self.folder, [])
             return 0
-        _check_same(self.folder, runs.read_json(self.folder / runs.SETTINGS), settings)
+        there = runs.read_json(self.folder / runs.SETTINGS)
+        _check_same(self.folder, there, settings)
+        if there["data"] != settings["data"]:  # the same rows, in a file that has moved
+            there["data"] = settings["data"]
+            runs.write_json(self.folder / runs.SETTINGS, there)
         if not (self.folder / runs.CHECKPOINT).exists():
             runs.start_history(self.folder, [])
             return 0
         return self._resume(self.folder)
 
     def _resume(self, folder: Path) -> int:
-        best = _Holder(self.best)
+        best = _Holder(self.done.best)
         parts = {**self.experiment.parts, "best": best}
         told = runs.load_state(folder / runs.CHECKPOINT, parts, self.optimizer)
-        self.best = best.state()
-        self.best_nll, self.best_epoch = told["best_nll"], told["best_epoch"]
-        self.seconds_before, self.epoch = told["seconds"], told["epoch"]
-        self.experiment.history = runs.read_history(folder, self.epoch)
+        self.done = _Done(
+            told["epoch"], self._whole_state(), best.state(), told["best_nll"], told["best_epoch"]
+        )
+        self.seconds_before = told["seconds"]
+        self.experiment.history = runs.read_history(folder, self.done.epoch)
         runs.start_history(folder, self.experiment.history)
-        self.last = self._whole_state()
-        return self.epoch
+        return self.done.epoch
 
     def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
         """Note an epoch."""
-        self.epoch = epoch.number
         line = {
             "epoch": epoch.number,
             **epoch.loss._asdict(),
@@ -302,14 +320,19 @@ class _Keeper:
             **{f"validation_{name}": value for name, value in validation.items()},
         }
         self.experiment.history.append(line)
-        if validation["nll"] < self.best_nll:
-            self.best_nll, self.best_epoch = validation["nll"], epoch.number
-            self.best = self._state()
         if self.folder is not None:
             runs.append_history(self.folder, line)
-            self.last = self._whole_state()
-            if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
-                self.checkpoint()
+        self.done = self._with(epoch.number, validation["nll"])
+        if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+            self.checkpoint()
+
+    def _with(self, epoch: int, nll: float) -> _Done:
+        """What is known after one more epoch."""
+        # Without a folder nothing is gone back to, and a copy of all would be for nothing.
+        last = self.done.last if self.folder is None else self._whole_state()
+        if nll < self.done.best_nll:
+            return _Done(epoch, last, self._state(), nll, epoch)
+        return self.done._replace(epoch=epoch, last=last)
 
     def checkpoint(self) -> None:
         """Save all that a resumed run needs."""
@@ -317,11 +340,11 @@ class _Keeper:
             return
         runs.save_state(
             self.folder / runs.CHECKPOINT,
-            {**self.experiment.parts, "best": _Holder(self.best)},
+            {**self.experiment.parts, "best": _Holder(self.done.best)},
             self.optimizer,
-            epoch=self.epoch,
-            best_nll=self.best_nll,
-            best_epoch=self.best_epoch,
+            epoch=self.done.epoch,
+            best_nll=self.done.best_nll,
+            best_epoch=self.done.best_epoch,
             seconds=self.seconds_before + time.perf_counter() - self.began,
         )
         self.saved_at = time.perf_counter()
@@ -329,7 +352,7 @@ class _Keeper:
     def restore_best(self) -> None:
         """Put the best weights back into the experiment."""
         for name, part in self.experiment.parts.items():
-            part.load_state_dict(self.best[name])
+            part.load_state_dict(self.done.best[name])
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write weights and metrics; the metrics last, since they mark a run as finished."""
@@ -340,15 +363,15 @@ class _Keeper:
 
     def back_to_the_last_epoch(self) -> None:
         """Undo the steps of an epoch that was broken off: only whole epochs can be repeated."""
-        state, optimizer = self.last
+        state, optimizer = self.done.last
         for name, part in self.experiment.parts.items():
             part.load_state_dict(state[name])
         self.optimizer.load_state_dict(optimizer)
 
-    def _whole_state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    def _whole_state(self) -> tuple[State, dict[str, Any]]:
         return self._state(), copy.deepcopy(self.optimizer.state_dict())
 
-    def _state(self) -> dict[str, dict[str, Tensor]]:
+    def _state(self) -> State:
         return {
             name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
             for name, part in self.experiment.parts.items()
@@ -358,27 +381,36 @@ class _Keeper:
 class _Holder(nn.Module):
     """State dicts as a module, so that they are saved like one; names are made safe."""
 
-    def __init__(self, state: dict[str, dict[str, Tensor]]) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
         self.places = [(part, key) for part, tensors in state.items() for key in tensors]
         for index, (part, key) in enumerate(self.places):
             self.register_buffer(f"tensor{index}", state[part][key].clone())
 
-    def state(self) -> dict[str, dict[str, Tensor]]:
-        found: dict[str, dict[str, Tensor]] = {}
+    def state(self) -> State:
+        found: State = {}
         for index, (part, key) in enumerate(self.places):
             found.setdefault(part, {})[key] = self.get_buffer(f"tensor{index}")
         return found
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse to go on with other settings or rows; a file that moved with its rows is the same."""
+    same_rows = there.get("fingerprint") == wanted["fingerprint"]
     one, two = _leaves(there), _leaves(wanted)
     for key in sorted(one.keys() | two.keys()):
-        if key != "version" and one.get(key) != two.get(key):
+        if key in ("version", "fingerprint") or (key == "data.data" and same_rows):
+            continue
+        if one.get(key) != two.get(key):
             raise runs.RunError(
                 f"{folder} holds a run with other settings: {key} is {one.get(key)} there and "
                 f"{two.get(key)} here; choose another folder"
             )
+    if "fingerprint" in there and not same_rows:
+        raise runs.RunError(
+            f"{folder} holds a run that was begun with other rows of the data: bring these back, "
+            "or choose another folder"
+        )
 
 
 def _leaves(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -399,6 +431,7 @@ def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) 
         "data": dict(source),
         "target": splits.target,
         "num_data": splits.num_data,
+        "fingerprint": fingerprint(splits),
         "task": {"kind": type(task).__name__, **dataclasses.asdict(task)},
         "encoder": splits.encoder.to_json(),
         "network": {
@@ -409,6 +442,22 @@ def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) 
         "training": dataclasses.asdict(experiment.training),
     }
     return dict(_as_json(settings))
+
+
+def fingerprint(splits: Splits) -> str:
+    """SHA-256 of all rows of the three parts as they are encoded, and of the target's units.
+
+    The same wherever the data come from: a file may move, and it may change under its name.
+
+    Examples:
+        >>> fingerprint(load("diabetes")) == fingerprint(load("diabetes", seed=1))
+        False
+    """
+    found = hashlib.sha256(repr(splits.task).encode())
+    for part in (splits.train, splits.validation, splits.test):
+        for rows in part:
+            found.update(rows.cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def _as_json(value: Any) -> Any:
@@ -427,20 +476,34 @@ def described(divergence: Divergence | None) -> dict[str, Any] | None:
     return {"kind": kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}", **fields}
 
 
-def restore(folder: Path) -> tuple[Experiment, dict[str, Any]]:
-    """The trained experiment of a run, and its settings."""
+def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str, Any]]:
+    """The trained experiment of a run, and its settings.
+
+    Args:
+        folder: of the run.
+        data: where its data are now, which `reloaded` checks; None where they were.
+    """
+    folder = Path(folder)
+    experiment, settings = outline(folder)
+    if not (folder / runs.WEIGHTS).exists():
+        raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
+    runs.load_state(folder / runs.WEIGHTS, experiment.parts)
+    if data is not None:
+        settings["data"]["data"] = data
+    return experiment, settings
+
+
+def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
+    """A run without its weights, finished or not: its network as it began, history, settings."""
     folder = Path(folder)
     if not folder.is_dir():
         raise runs.RunError(f"there is no run {folder}")
     settings = runs.read_json(folder / runs.SETTINGS)
     runs.check_format(folder / runs.SETTINGS, settings)
-    if not (folder / runs.WEIGHTS).exists():
-        raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
     try:
         experiment = _from_settings(settings)
     except (KeyError, TypeError, ValueError) as error:
         raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {error}") from None
-    runs.load_state(folder / runs.WEIGHTS, experiment.parts)
     experiment.history = runs.read_history(folder)
     return experiment, settings
 
@@ -488,10 +551,14 @@ def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> 
     except KeyError as error:
         raise DataError(f"{name} does not say the {error} of its data") from None
     same = describe(experiment, splits, source)
-    for key in ("encoder", "task", "num_data"):
+    # Runs of earlier versions have no fingerprint.
+    keys = [key for key in ("encoder", "task", "num_data", "fingerprint") if key in settings]
+    for key in keys:
         if same[key] != settings[key]:
+            what = "some of its rows differ" if key == "fingerprint" else f"its {key} differs"
             raise DataError(
-                f"{source['data']} has changed since {name} was trained: its {key} differs"
+                f"{source['data']} has changed since {name} was trained: {what}; train again, or "
+                "name a file with the rows of that time by --data"
             )
     return splits
 

@@ -28,9 +28,21 @@ TRIALS: dict[str, dict[str, Any]] = {
     "diverged": {"marker": "X", "facecolors": "white", "edgecolors": "black", "s": 50},
 }
 SURFACE = 10  # trials below which a surface between them would show shapes that are not there
+LABELS = {"nll": "NLL (nats)", "rmse": "RMSE", "ece": "ECE"}  # of metrics not called by their key
 BEST: dict[str, Any] = {"marker": "*", "s": 320, "color": "#D55E00", "edgecolors": "white"}
 
 History = Sequence[Mapping[str, Any]]
+Tested = tuple[Predictive, Tensor]  # predictions and targets
+
+
+def rounded(value: float, places: int) -> str:
+    """A number with some decimals; one too small for them with three digits of its own.
+
+    Examples:
+        >>> rounded(0.25, 3), rounded(1.2345e-30, 3), rounded(0.0, 3)
+        ('0.250', '1.23e-30', '0.000')
+    """
+    return f"{value:.3g}" if 0 < abs(value) < 1e-3 else f"{value:.{places}f}"
 
 
 def colour(name: str, place: int = 0) -> str:
@@ -45,7 +57,7 @@ def _family(name: str) -> str:
 
 def comparison(
     histories: Mapping[str, Sequence[History]],
-    predictions: Mapping[str, tuple[Predictive, Tensor]],
+    predictions: Mapping[str, Sequence[Tested]],
     measure: str,
     title: str,
 ) -> "Figure":
@@ -53,11 +65,12 @@ def comparison(
 
     Args:
         histories: for each loss, the history of each seed.
-        predictions: for each loss, test predictions and targets of one seed.
+        predictions: for each loss, test predictions and targets of each seed, which are pooled.
         measure: what the second panel shows, such as accuracy or rmse.
         title: of the whole.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -72,9 +85,12 @@ def comparison(
     )
     low, high = _limits(histories)
     left.set_ylim(low, high)
-    middle.set(xlabel="epoch", ylabel=measure, title=f"Validation {measure}")
+    label = LABELS.get(measure, measure)
+    middle.set(xlabel="epoch", ylabel=label, title=f"Validation {label}")
     middle.legend(frameon=False)
-    if next(iter(predictions.values()))[0].discrete:
+    for axes in (left, middle):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if next(iter(predictions.values()))[0][0].discrete:
         _reliability(right, predictions)
     else:
         _intervals(right, predictions)
@@ -124,36 +140,53 @@ def _limits(histories: Mapping[str, Sequence[History]]) -> tuple[float, float]:
     return low - margin, high + 2 * margin
 
 
-def _reliability(axes: "Axes", predictions: Mapping[str, tuple[Predictive, Tensor]]) -> None:
+def _reliability(axes: "Axes", predictions: Mapping[str, Sequence[Tested]]) -> None:
     from bayesdiv.metrics import reliability
 
-    for place, (name, (predictive, y)) in enumerate(predictions.items()):
-        bins = reliability(predictive, y, bins=10)
-        seen = bins.count > 0
-        _dots(axes, bins.confidence[seen], bins.accuracy[seen], name, place)
-    _beside_perfect(axes, "confidence", "accuracy", "Reliability on test data")
+    for place, (name, seeds) in enumerate(predictions.items()):
+        bins = [reliability(predictive, y, bins=10) for predictive, y in seeds]
+        confidence, accuracy, counts = (torch.stack(each) for each in zip(*bins, strict=True))
+        seen = counts.sum(0) > 0
+        across, up = (_pooled(means, counts)[seen] for means in (confidence, accuracy))
+        _dots(axes, across, up, name, place)
+    _beside_perfect(axes, "confidence", "accuracy", _over_seeds("Reliability", predictions))
 
 
-def _intervals(axes: "Axes", predictions: Mapping[str, tuple[Predictive, Tensor]]) -> None:
+def _pooled(means: Tensor, counts: Tensor) -> Tensor:
+    """Means (seeds, bins) over all seeds; where a seed has nothing in a bin, its mean is NaN."""
+    return (means * counts).nan_to_num().sum(0) / counts.sum(0)
+
+
+def _intervals(axes: "Axes", predictions: Mapping[str, Sequence[Tested]]) -> None:
     from bayesdiv.metrics import coverage
 
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
-    for place, (name, (predictive, y)) in enumerate(predictions.items()):
-        shares = [coverage(predictive, y, level).item() for level in levels]
+    for place, (name, seeds) in enumerate(predictions.items()):
+        targets = sum(len(y) for _, y in seeds)
+        shares = [
+            sum(coverage(predictive, y, level).item() * len(y) for predictive, y in seeds) / targets
+            for level in levels
+        ]
         _dots(axes, levels, shares, name, place)
     _beside_perfect(
         axes,
         "level of the predictive interval",
         "share of test targets inside",
-        "Interval coverage on test data",
+        _over_seeds("Interval coverage", predictions),
     )
+
+
+def _over_seeds(what: str, predictions: Mapping[str, Sequence[Tested]]) -> str:
+    seeds = max(map(len, predictions.values()))
+    return f"{what}, test data of {seeds} seeds" if seeds > 1 else f"{what} on test data"
 
 
 def _dots(
     axes: "Axes", x: Sequence[float] | Tensor, y: Sequence[float] | Tensor, name: str, place: int
 ) -> None:
     style = STYLES.get(_family(name), "-")
-    axes.plot(x, y, style, marker="o", ms=4, color=colour(name, place), label=name)
+    look: dict[str, Any] = {"marker": "o", "ms": 4, "color": colour(name, place), "label": name}
+    axes.plot(x, y, style, clip_on=False, zorder=3, **look)  # a mark at 0 or 1 is drawn whole
 
 
 def _beside_perfect(axes: "Axes", across: str, up: str, title: str) -> None:
@@ -291,7 +324,7 @@ def _loss(trial: "Tried", aim: "Aim") -> float:
 
 
 def _aim_label(aim: "Aim") -> str:
-    return {"nll": "NLL (nats)", "rmse": "RMSE", "ece": "ECE"}.get(aim.key, aim.key)
+    return LABELS.get(aim.key, aim.key)
 
 
 def _value_limits(tried: Sequence["Tried"], aim: "Aim") -> tuple[float, float]:
@@ -302,7 +335,8 @@ def _value_limits(tried: Sequence["Tried"], aim: "Aim") -> tuple[float, float]:
         return 0.0, 1.0
     low = losses.min().item()
     usual = low + 2.5 * (losses.quantile(0.6).item() - low)
-    high = max(min(losses.max().item(), usual), low + 1e-3)
+    # Some room where all are alike, in proportion: an RMSE may be as small as its target.
+    high = max(min(losses.max().item(), usual), low + 1e-3 * (abs(low) or 1.0))
     return (low, high) if aim.best is min else (-high, -low)
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,21 @@ def _told_writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[Path]:
+    """A folder for what is to come: made now, and gone again if nothing is written into it."""
+    folder = Path(folder)
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    with _told_writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # what holds a file stays
+            for place in new:
+                place.rmdir()
 
 
 def write(path: Path, content: bytes) -> None:

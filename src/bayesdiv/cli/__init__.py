@@ -105,6 +105,22 @@ def _plain(message: str) -> str:
     if re.search("dot import path|known subclasses|Not a valid subclass", message):
         value = re.findall(r"(?:value|string): (.*)", message)[-1]
         return f"{value} is no divergence: give one of {', '.join(known())}, or an import path"
+    if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
+        return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
     if "one of {" in message:
         return f"a command must be given, one of {', '.join(COMMANDS)}; see bayesdiv --help"
     return re.sub(rf"\b({'|'.join(COMMANDS)})\.", "--", "; ".join(lines[:2]))
+
+
+def _needed(command: str, names: Sequence[str]) -> str:
+    """What a command lacks, as it is given: by its place alone, or after the name of an option.
+
+    Examples:
+        >>> _needed("show", ["run"])
+        'show must be given RUN, as in: bayesdiv show runs/diabetes'
+    """
+    own = _module(command).parser()
+    by_place = {action.dest for action in own._actions if not action.option_strings}
+    shown = [name.upper() if name in by_place else f"--{name}" for name in names]
+    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return f"{command} must be given {listed}, as in: {own.epilog.removeprefix('Example: ')}"

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from bayesdiv.data import Splits
+from bayesdiv.plots import rounded
 from bayesdiv.training import Epoch
 
 # A file or a pipe has no width: tables go there whole, not cut at 80 columns.
@@ -56,9 +57,9 @@ def warn_if_late(results: Sequence[Mapping[str, Any]], epochs: int) -> None:
         )
 
 
-def print_metrics(result: Mapping[str, Any]) -> None:
+def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     """The metrics of a run, a row for each part of the data."""
-    table = Table(title="Metrics")
+    table = Table(title=title)
     table.add_column("part")
     parts = {part: result[part] for part in ("validation", "test") if part in result}
     keys = list(next(iter(parts.values())))
@@ -73,16 +74,19 @@ def spread(values: list[float]) -> str:
     """Mean and standard deviation, or the value alone.
 
     Examples:
-        >>> spread([1.0, 3.0])
-        '2.000±1.414'
+        >>> spread([1.0, 3.0]), spread([1e-30, 3e-30])
+        ('2.000±1.414', '2e-30±1.41e-30')
     """
     mean = statistics.mean(values)
     if abs(mean) >= 1e6:
         return f"{mean:.4g}"
     digits = 3 if abs(mean) < 10 else 2 if abs(mean) < 100 else 1
     if len(values) == 1:
-        return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f}±{statistics.stdev(values):.{digits}f}"
+        return rounded(mean, digits)
+    deviation = statistics.stdev(values)
+    if max(abs(mean), deviation) < 1e-3:
+        return f"{rounded(mean, digits)}±{rounded(deviation, digits)}"
+    return f"{mean:.{digits}f}±{deviation:.{digits}f}"
 
 
 def progress_bar() -> Progress:

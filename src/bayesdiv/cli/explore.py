@@ -28,8 +28,8 @@ def parser() -> ArgumentParser:
 def explore(settings: Namespace) -> None:
     """Write the page and say where."""
     path = Path(settings.out)
-    if path.is_dir():
-        raise ValueError(f"out must be a file, got the folder {path}")
+    if path.suffix != ".html" or path.is_dir():
+        raise ValueError(f"out must be an .html file, got {path}")
     runs.write(path, page().encode())
     say(f"{path} is written: open it in a browser")
     if settings.open and not webbrowser.open(path.resolve().as_uri()):

@@ -1,5 +1,7 @@
 """`bayesdiv predict`: the rows of a file, with a trained run."""
 
+import itertools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from bayesdiv.data.table import read, read_text
 def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
-        "Predict the rows of a file with a trained run; adds columns to a copy of the table.",
+        "Predict the rows of a file with a trained run; adds columns to a copy of the table, with "
+        "a number after the name of one that it has already.",
         "bayesdiv predict runs/diabetes new.csv -o predicted.csv",
     )
     command.add_argument("run", type=str, help="folder of a run")
@@ -43,14 +46,30 @@ def predict(settings: Namespace) -> None:
     x = encoder.encode(frame)
     predictive = experiment.predict(x)
     columns = _prediction_columns(predictive, experiments.task_of(told), settings.level)
-    clash = sorted(set(columns) & set(frame.columns))
-    if clash:
-        raise ValueError(f"the table has columns named like predictions already, got {clash}")
     copy, separator = read_text(settings.data)  # as it is written there: 007 stays 007
+    columns = _renamed(columns, copy.columns)
     for name, values in columns.items():
         copy[name] = values.numpy() if isinstance(values, torch.Tensor) else values
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
-    say(f"{len(frame)} rows: {out} with {', '.join(columns)}")
+    rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
+    say(f"{rows}: {out} with {', '.join(columns)}")
+
+
+def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:
+    """The columns to add, with a number after the name of each that the table has already.
+
+    Examples:
+        >>> _renamed({"predicted_class": ["no"], "entropy": [0.5]}, ["age", "entropy"])
+        {'predicted_class': ['no'], 'entropy_2': [0.5]}
+    """
+    there = set(there)
+    found: dict[str, Any] = {}
+    for name, values in columns.items():
+        numbered = (f"{name}_{k}" for k in itertools.count(2))
+        taken = there | found.keys() | (columns.keys() - {name})
+        free = next(each for each in itertools.chain([name], numbered) if each not in taken)
+        found[free] = values
+    return found
 
 
 def _prediction_columns(predictive: Any, task: Any, level: float) -> dict[str, Any]:

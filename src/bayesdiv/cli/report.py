@@ -27,6 +27,9 @@ def parser() -> ArgumentParser:
     )
     command.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
     command.add_argument(
+        "--data", type=str | None, default=None, help="the file of training, where it has moved"
+    )
+    command.add_argument(
         "--out", "-o", type=str, default="report.html", help="file for the page, one for all of it"
     )
     return command
@@ -38,7 +41,7 @@ def report(settings: Namespace) -> None:
     if path.suffix != ".html" or path.is_dir():
         raise ValueError(f"out must be an .html file, got {path}")
     with _bar(len(settings.runs) + STEPS_BESIDE_RUNS) as tell:
-        content = page([Path(run) for run in settings.runs], tell)
+        content = page([Path(run) for run in settings.runs], tell, data=settings.data)
     runs.write(path, content.encode())
     say(f"{path} is written: open it in a browser")
 

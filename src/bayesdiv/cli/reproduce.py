@@ -64,7 +64,7 @@ def reproduce(settings: Namespace) -> None:
     if not results.is_dir() and not settings.quick:
         errors.print(
             f"[dim]note: there is no folder {escape(str(results))}, so nothing counts as computed: "
-            "the project's own results are in results/ of its repository; see --results[/]",
+            "run in the project's repository or give --results FOLDER[/]",
             soft_wrap=True,
         )
     if settings.list or not settings.names:

@@ -1,7 +1,6 @@
 """`bayesdiv tune`: search alpha, strength and learning rate on the validation data."""
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -20,6 +19,7 @@ from bayesdiv.cli.options import add_data, command_parser, data_settings, load_d
 from bayesdiv.data import Splits
 from bayesdiv.divergences import Divergence
 from bayesdiv.experiments import Training
+from bayesdiv.plots import rounded
 from bayesdiv.tuning import Aim, LogUniform, Search, Space, Tried, Tuned, Uniform
 
 AIMS = {aim.key: aim for aim in (tuning.NLL, tuning.ACCURACY, tuning.RMSE)}
@@ -86,7 +86,6 @@ def tune(settings: Namespace) -> None:
     print_notes(splits)
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
-    folder.mkdir(parents=True, exist_ok=True)  # where that fails it is told now
     search = Search(
         settings.storage or folder / "search.db",
         name=name,
@@ -96,7 +95,7 @@ def tune(settings: Namespace) -> None:
         workers=settings.workers,
     )
     _note_outside(divergence, training, _space(settings))
-    with _shown(search) as tell, _told_otherwise(settings, folder):
+    with runs.made(folder), _shown(search) as tell, _told_otherwise(settings, folder):
         tuned = tuning.tune_experiment(
             splits,
             divergence,
@@ -185,14 +184,21 @@ def _table(tried: Sequence[Tried], search: Search, title: str, rows: int | None 
     for trial in (trial for trial in begun if trial.number in last | {best}):
         found = (trial.settings.get(name) for name in names)
         cells = ["" if value is None else f"{value:.3g}" for value in found]
-        value = "" if trial.value is None else f"{trial.value:.4f}"
+        value = "" if trial.value is None else rounded(trial.value, 4)
         mark = "*" if trial.number == best else " "
         style = "bold green" if mark == "*" else "dim" if trial.state != "complete" else None
         row = (str(trial.number), *cells, value + mark, escape(_state(trial)))
         table.add_row(*row, style=style)
     finished = sum(trial.state in ("complete", "pruned") for trial in begun)
-    table.caption = f"{finished} of {search.trials} trials; * best"
+    table.caption = f"{_count(finished, search.trials)}; * best"
     return table
+
+
+def _count(finished: int, wanted: int) -> str:
+    """How many trials there are of those asked for; a search that went on longer has more."""
+    if finished > wanted:
+        return f"{finished} trials, more than the {wanted} asked for"
+    return f"{finished} of {wanted} trials"
 
 
 def _best_number(tried: Sequence[Tried], aim: Aim) -> int | None:
@@ -277,7 +283,7 @@ Pair = tuple[Divergence, Training]
 def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair]) -> None:
     """The test metrics of the best settings and of those given, trained with the same seed."""
     kept = _kept(folder / "result.json")
-    data = _digest(splits)
+    data = experiments.fingerprint(splits)
     trained: list[dict[str, Any]] = []
     found = {}
     for which, pair in pairs.items():
@@ -309,15 +315,6 @@ def _described(divergence: Divergence, training: Training) -> dict[str, Any]:
         "divergence": experiments.described(divergence),
         "training": {**asdict(training), "hidden": list(training.hidden)},
     }
-
-
-def _digest(splits: Splits) -> str:
-    """The rows and the units of the target: a file may have changed under the same name."""
-    found = hashlib.sha256(repr(splits.task).encode())
-    for part in (splits.train, splits.validation, splits.test):
-        for rows in part:
-            found.update(rows.contiguous().numpy().tobytes())
-    return found.hexdigest()
 
 
 def _print_comparison(

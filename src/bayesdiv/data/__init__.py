@@ -89,6 +89,8 @@ class Splits:
         name: of the data set or the file.
         target: the column that y comes from.
         notes: sentences on what was decided on the user's behalf.
+        test_rows: where each row of `test` is in the table, counted from 1 below its header; empty
+            where that is not known.
 
     Examples:
         >>> splits = load("diabetes")
@@ -104,6 +106,7 @@ class Splits:
     name: str
     target: str
     notes: tuple[str, ...] = ()
+    test_rows: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

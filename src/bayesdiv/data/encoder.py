@@ -214,9 +214,21 @@ def parsed_with_commas(column: "Series") -> NDArray[np.float64]:
     return parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
 
 
+def parsed_without_percent(column: "Series") -> NDArray[np.float64]:
+    """A column as floats where a percent sign ends each value; NaN where there is none."""
+    texts = column.astype(str).str.strip()
+    values = parsed_with_commas(texts.str.removesuffix("%"))
+    return np.where(texts.str.endswith("%"), values, np.nan)
+
+
 def no_number(column: "Series", row: int) -> DataError:
     """What to say of a value that is no number."""
     got = f"got {column.iloc[row]!r} in row {row + 1}"
+    if not np.isnan(parsed_without_percent(column.iloc[[row]])).any():
+        return DataError(
+            f"column {column.name!r} must hold numbers, {got}: take the percent signs away, so "
+            "that 5% is 5"
+        )
     if np.isnan(parsed_with_commas(column.iloc[[row]])).any():
         return DataError(f"column {column.name!r} must hold numbers, {got}: correct or remove it")
     return DataError(
@@ -272,7 +284,11 @@ def check_columns(frame: "DataFrame") -> None:
     missing = frame.isna().sum()
     if missing.any():
         counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
-        raise DataError(f"no value may be missing, got missing values: {counts}")
+        first = int(frame.isna().any(axis=1).to_numpy().argmax()) + 1
+        raise DataError(
+            f"no value may be missing, got missing values: {counts}, the first in row {first}: "
+            "fill them or drop those rows"
+        )
     for name in frame.columns:
         if kind_of(frame[name]) is Numeric and not np.isfinite(numbers_of(frame[name])).all():
             raise DataError(f"column {name!r} must hold finite numbers, got an infinite one")
@@ -286,7 +302,7 @@ def _check_rows(frame: "DataFrame") -> None:
             places = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
             raise DataError(
                 f"no value may be missing, got {len(rows)} missing in column {name!r}, in row "
-                f"{places}"
+                f"{places}: fill them or drop those rows"
             )
 
 

@@ -30,6 +30,7 @@ from bayesdiv.data.encoder import (
     no_number,
     parsed,
     parsed_with_commas,
+    parsed_without_percent,
     quoted,
 )
 
@@ -179,7 +180,15 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
         for at in rows
     )
     return Splits(
-        train, validated, tested, task, encoder, table.name, table.target, table.notes + notes
+        train,
+        validated,
+        tested,
+        task,
+        encoder,
+        table.name,
+        table.target,
+        table.notes + notes,
+        tuple((rows.test + 1).tolist()),
     )
 
 
@@ -388,7 +397,7 @@ def _known(column: str, frame: "DataFrame", name: str) -> str:
 
 
 def _check_texts(frame: "DataFrame") -> None:
-    """No column of text is one of numbers but for a few values or for decimal commas."""
+    """No column of text is one of numbers but for a few values, decimal commas or percent signs."""
     for name in frame.columns:
         column = frame[name]
         if kind_of(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
@@ -402,6 +411,16 @@ def _check_texts(frame: "DataFrame") -> None:
         commas = wrong & ~still
         if commas.any() and still.mean() < 0.5:
             raise no_number(column, int(commas.argmax()))
+        _check_percents(column)
+
+
+def _check_percents(column: "Series") -> None:
+    """A few shares such as 5% may be categories; where there are many they are numbers."""
+    if column.nunique() <= min(MOST_CLASSES, len(column) / 2):
+        return
+    shares = ~np.isnan(parsed_without_percent(column))
+    if shares.mean() > 0.5:
+        raise no_number(column, int(shares.argmax()))
 
 
 def _check_categories(features: "DataFrame") -> tuple[str, ...]:

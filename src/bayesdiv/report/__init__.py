@@ -14,19 +14,25 @@ from bayesdiv.report.charts import colours, series
 from bayesdiv.report.markup import Html, document, element, joined
 
 
-def page(folders: Sequence[Path], tell: Callable[[str], None] = lambda line: None) -> str:
+def page(
+    folders: Sequence[Path],
+    tell: Callable[[str], None] = lambda line: None,
+    *,
+    data: str | None = None,
+) -> str:
     """A report on runs of the same data, as HTML.
 
     Args:
         folders: of finished runs.
         tell: called with a word on each piece of work before it begins.
+        data: where the data of the runs are now; None where they were.
 
     Examples:
         >>> page([Path("nowhere")])
         Traceback (most recent call last):
         bayesdiv.runs.RunError: there is no run nowhere
     """
-    runs = reading.read(folders)
+    runs = reading.read(folders, data)
     known: list[reading.Tested] = []
     lost = ""
     try:

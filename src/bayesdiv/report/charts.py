@@ -12,7 +12,7 @@ Warp = Callable[[float], float]
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 360.0, 250.0  # the units are CSS pixels at the width of a phone
-TOP, BOTTOM, RIGHT = 24.0, 38.0, 10.0
+TOP, BOTTOM, RIGHT, EDGE = 24.0, 38.0, 10.0, 9.0
 LETTER = 6.6  # width of a digit
 
 # The hues of print are too dim on dark; the others are told apart from them and from each other.
@@ -104,12 +104,14 @@ class Axis:
         low: its start.
         high: its end.
         warp: `linear` or `math.log10`.
+        least: between two numbers along a linear axis; 1 for what is counted.
     """
 
     label: str
     low: float
     high: float
     warp: Warp = linear
+    least: float = 0.0
 
     @classmethod
     def around(cls, label: str, values: Iterable[float], warp: Warp = linear) -> "Axis":
@@ -139,13 +141,15 @@ class Axis:
         Examples:
             >>> Axis("epoch", 0.0, 10.0).ticks
             [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+            >>> Axis("epoch", 1.0, 3.0, least=1.0).ticks
+            [1.0, 2.0, 3.0]
             >>> Axis("scale", 0.02, 3.0, math.log10).ticks
             [0.1, 1.0]
         """
         if self.warp is linear:
-            step = _step((self.high - self.low) / 6)
+            step = max(self.least, _step((self.high - self.low) / 6))
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-            return [round(k * step, 12) for k in range(first, last + 1)]
+            return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
         first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
         if last - first >= 1:
             by = max(1, (last - first) // 4)
@@ -251,8 +255,9 @@ class Frame:
 
     def drawn(self, marks: Iterable[Html], description: str) -> Html:
         """The chart, its marks cut off at the frame."""
-        x, y = self.left - 5, TOP - 5
-        wide, tall = WIDTH - x, self.height - BOTTOM + 5 - y
+        # A mark on the frame is drawn whole: the largest dot of a chart has a radius of 7.5.
+        x, y = self.left - EDGE, TOP - EDGE
+        wide, tall = WIDTH - x, self.height - BOTTOM + EDGE - y
         # A drawing inside the drawing: it cuts off what leaves it, without a name for a clip.
         inside = element(
             "svg", marks, x=x, y=y, width=wide, height=tall, viewBox=f"{x} {y} {wide} {tall}"

@@ -12,6 +12,7 @@ from bayesdiv import experiments
 from bayesdiv.bayesian import Bayesian, bayesian_modules
 from bayesdiv.data import Classification
 from bayesdiv.experiments import Training
+from bayesdiv.plots import rounded
 from bayesdiv.priors import prior_scale
 from bayesdiv.report.charts import Axis, Frame, Series, Whisker, legend, linear, number, whiskers
 from bayesdiv.report.markup import Html, element, figure, joined, note, section, table
@@ -65,7 +66,7 @@ def _digits(value: float) -> str:
     """As many digits in all rows of a column."""
     if math.isnan(value):
         return "–"
-    return f"{value:.4f}" if abs(value) < 10 else number(value)
+    return rounded(value, 4) if abs(value) < 10 else number(value)
 
 
 def trained(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
@@ -212,7 +213,7 @@ def _curve(run: Run, key: str) -> list[tuple[float, float]]:
 
 def _epochs(pairs: Pairs) -> Axis:
     last = max(len(run.experiment.history) for run, _ in pairs)
-    return Axis("epoch", 1.0, max(float(last), 2.0))
+    return Axis("epoch", 1.0, max(float(last), 2.0), least=1.0)
 
 
 def _likelihood(pairs: Pairs) -> Html:
@@ -236,7 +237,7 @@ def _usual(curves: Iterable[Sequence[float]]) -> list[float]:
     low = min(map(min, finite))
     high = max(map(median, finite))
     highest = max(map(max, finite))
-    return [low, min(highest, low + 2.0 * (high - low) + 1e-6)]
+    return [low, min(highest, low + 2.0 * (high - low) + 1e-6 * abs(low))]
 
 
 def _divergences(pairs: Pairs) -> list[Html]:

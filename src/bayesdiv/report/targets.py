@@ -11,6 +11,7 @@ from torch import Tensor
 from bayesdiv import metrics
 from bayesdiv.data import Classification, Encoder, Regression
 from bayesdiv.data.encoder import Numeric
+from bayesdiv.plots import rounded
 from bayesdiv.report.charts import Axis, Frame, Series, legend, number
 from bayesdiv.report.markup import (
     Html,
@@ -215,6 +216,7 @@ def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, Html, str]:
         "test rows by target" if step == 1 else f"every {_nth(step)} test row, by target",
         0.0,
         len(shown) + 1.0,
+        least=1.0,
     )
     frame = Frame.of(across, up)
     marks = [
@@ -247,7 +249,7 @@ def _coverages(looked: Looked) -> Html:
 class Example(NamedTuple):
     """A test example with what is said about it."""
 
-    row: int
+    row: int  # of the test part
     lines: dict[str, Html]
     x: Tensor
 
@@ -263,6 +265,11 @@ def uncertainty(looked: Looked) -> Html:
         if is_classes
         else "Epistemic is what comes from not knowing the weights, which more data would remove; "
         "aleatoric is noise. Both as standard deviations, in the units of the target."
+    )
+    below = " below the header" if first.splits.name.lower().endswith(".csv") else ""
+    said += (
+        " Examples are test data; each has the number of its row in "
+        f"{first.splits.name}, counted from 1{below}."
     )
     noise = first.run.settings["data"].get("noise")
     if noise:
@@ -328,8 +335,8 @@ def _class_examples(one: Tested) -> dict[str, list[Example]]:
         lines = {
             "predicted": joined(text) if called == target else element("b", text, class_="wrong"),
             "target": joined(names[target]),
-            "entropy": joined(f"{entropy[row]:.3f}"),
-            "mutual information": joined(f"{information[row]:.3f}"),
+            "entropy": joined(rounded(entropy[row].item(), 3)),
+            "mutual information": joined(rounded(information[row].item(), 3)),
         }
         return Example(row, lines, one.splits.test.x[row])
 
@@ -369,11 +376,16 @@ def _pictures(one: Tested, examples: Iterable[Example]) -> Html:
     """Images, each with what is said about it."""
     items = []
     for example in examples:
-        name = f"test image {example.row + 1}"
+        name = f"image {_row(one, example)}"
         lines = (element("span", f"{key} ", text) for key, text in example.lines.items())
         picture = element("img", src=data_uri(png(example.x), "image/png"), alt=name)
         items.append(element("li", picture, element("span", name, class_="quiet"), lines))
     return element("ul", items, class_="examples")
+
+
+def _row(one: Tested, example: Example) -> str:
+    """Where an example is in the data, so that it can be looked up there."""
+    return str(one.splits.test_rows[example.row])
 
 
 def png(image: Tensor) -> bytes:
@@ -393,7 +405,7 @@ def png(image: Tensor) -> bytes:
 
 def _rows(one: Tested, examples: Sequence[Example]) -> Html:
     """Examples side by side: what is said about them, then the columns of the data."""
-    head = ["test row", *(str(example.row + 1) for example in examples)]
+    head = ["row", *(_row(one, example) for example in examples)]
     said = [[key, *(e.lines[key] for e in examples)] for key in examples[0].lines]
     read = decoded(one.splits.encoder, torch.stack([example.x for example in examples]))
     more = len(read) - MOST_COLUMNS
