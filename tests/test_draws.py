@@ -1,11 +1,14 @@
 """Several weight draws in one call, and what runs once for all of them."""
 
+import copy
+import logging
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.distributions import Normal
+from torch.nn.utils.parametrizations import spectral_norm
 
 import bayesdiv as bd
 from bayesdiv.layout import everything
@@ -215,3 +218,107 @@ def test_the_default_way_of_objective_and_prediction_is_that_of_draws():
     assert noted.at_once == [False] * 3
     bd.predict_at(net, bd.Classes(), x, bd.draw_weights(net, 2))
     assert noted.at_once == [False] * 5
+
+
+# Networks that torch.vmap has no rule for ----------------------------------------------------
+
+
+class Last(nn.Module):
+    """Dropout and a recurrent layer, of which the outputs alone are handed on."""
+
+    def __init__(self, kind=nn.LSTM):
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+        self.recurrent = kind(4, 3)
+
+    def forward(self, x):
+        return self.recurrent(self.dropout(x))[0]
+
+
+WITHOUT_A_RULE = {
+    "lstm": Last,
+    "gru": partial(Last, nn.GRU),
+    "batch norm": lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.BatchNorm1d(3)),
+    "spectral norm": lambda: spectral_norm(nn.Linear(4, 3)),
+}
+without_a_rule = pytest.mark.parametrize("build", WITHOUT_A_RULE.values(), ids=WITHOUT_A_RULE)
+
+
+@without_a_rule
+def test_by_default_they_are_run_draw_by_draw_as_if_nothing_else_had_been_tried(build, caplog):
+    torch.manual_seed(0)
+    net = bd.bayesianize(build(), STANDARD)
+    other = copy.deepcopy(net)
+    x, weights = torch.randn(5, 4), bd.draw_weights(net, 3)
+    with caplog.at_level(logging.INFO, logger="bayesdiv.draws"):
+        for _ in range(2):
+            torch.manual_seed(1)
+            found = bd.draws(net, x, weights)
+            torch.manual_seed(1)
+            assert torch.equal(found, bd.draws(other, x, weights, bd.loop))
+    left, wanted = net.state_dict(), other.state_dict()
+    assert all(torch.equal(left[key], wanted[key]) for key in wanted)
+    assert [record.getMessage()[:32] for record in caplog.records] == [
+        "Bayesian is run draw by draw, be"
+    ]
+
+
+@without_a_rule
+def test_asked_for_at_once_they_are_refused_with_a_hint(build):
+    net = bd.bayesianize(build(), STANDARD)
+    weights = bd.draw_weights(net, 3)
+    for over in (bd.batched, bd.Batched(chunk=2)):
+        with pytest.raises(RuntimeError, match=r"no rule .* give over=bayesdiv.loop"):
+            bd.draws(net, torch.randn(5, 4), weights, over)
+
+
+def test_batch_norm_is_run_at_once_where_it_does_not_train():
+    net = bd.bayesianize(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), Noted()), STANDARD)
+    x, weights = torch.randn(5, 4), bd.draw_weights(net, 3)
+    bd.draws(net, x, weights)
+    bd.draws(net.eval(), x, weights)
+    assert net.module[2].at_once == [False] * 3 + [True]
+
+
+def test_objective_and_prediction_take_an_lstm_as_it_is():
+    net = bd.bayesianize(Last(), STANDARD)
+    x = torch.randn(5, 4)
+    loss = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=5, samples=3)(net, x, x[:, :3])
+    loss.total.backward()
+    assert net.posterior.loc.grad.any()
+    assert bd.predict(net, bd.Gaussian(), x, samples=3).mean.shape == (5, 3)
+
+
+def test_other_errors_of_a_network_are_its_own():
+    net = network()
+    with pytest.raises(RuntimeError, match=r"Expected size|cannot be multiplied"):
+        bd.draws(net, torch.randn(6, 3).double(), bd.draw_weights(net, 3))
+
+
+class Wrapped(nn.Module):
+    """A network that returns something around its output."""
+
+    def __init__(self, around):
+        super().__init__()
+        self.linear = nn.Linear(4, 2).double()
+        self.around = around
+
+    def forward(self, x):
+        return self.around(self.linear(x))
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("over", [None, bd.loop, bd.batched], ids=repr)
+@pytest.mark.parametrize(
+    ("around", "kind"), [(lambda y: {"out": y}, "dict"), (lambda y: (y, y), "tuple")]
+)
+def test_a_network_that_returns_no_tensor_is_refused(around, kind, over, samples):
+    told = f"the network must return one tensor, got {kind}"
+    whole = bd.bayesianize(Wrapped(around), STANDARD)
+    layer = Wrapped(around)
+    layer.linear = bd.bayesianize(layer.linear, STANDARD)
+    for net in (whole, layer):
+        with pytest.raises(TypeError, match=told):
+            bd.draws(net, X, bd.draw_weights(net, samples), over)
+    with pytest.raises(TypeError, match=told):
+        bd.draws(Wrapped(around), X, ())

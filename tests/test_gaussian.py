@@ -1,5 +1,9 @@
 """The one pass over Gaussians: derivatives, shapes, blocks, transforms, compilation."""
 
+import math
+
+import mpmath as mp
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Normal, Uniform
@@ -244,3 +248,191 @@ def test_second_derivatives_are_refused_not_wrong():
     )
     with pytest.raises(RuntimeError, match="no second derivative"):
         (first + loc**2).sum().backward()
+
+
+# The ends of the range -----------------------------------------------------------------------
+
+ENDS = [bd.KL(), bd.ReverseKL(), bd.JSA(1.0), bd.UnmodifiedJSG(1.0)] + [
+    kind(alpha) for kind in (bd.WeightedKL, bd.JSG, bd.UnmodifiedJSG) for alpha in (0.01, 0.3, 0.99)
+]
+at_any_scale = pytest.mark.parametrize(
+    ("dtype", "prior_scale"),
+    [
+        (torch.float32, 1.0),
+        (torch.float32, 2.0**-64),
+        (torch.float32, 2.0**64),
+        (torch.float64, 1.0),
+    ],
+)
+RATIOS = [1.3e-38, 1e-30, 1e-20, 3e-20, 1e-19, 1e-10, 1e-3, 0.9, 1.0]
+RATIOS += [1.01, 30.0, 1e10, 1e19, 1.9e19, 3e19, 1e21, 1e30, 1e38]
+DISTANCES = [0.0, 1e-10, 0.5, 30.0, 1e6, 1e19]
+
+
+def pairs(dtype, prior_scale):
+    """All ratios and distances that the dtype holds, as loc and scale."""
+    ratio, distance = np.meshgrid(RATIOS, DISTANCES)
+    loc, scale = (torch.tensor(x * prior_scale).flatten() for x in (distance, ratio))
+    held = (scale > 1.2e-38) & (scale < 3e38) & (loc < 3e38)
+    return loc[held].to(dtype), scale[held].to(dtype)
+
+
+def by_many_digits(divergence, delta, ratio):
+    """The closed forms as they stand in a book, with 60 digits."""
+    with mp.workdps(60):
+        d, r = mp.mpf(delta), mp.mpf(ratio)
+        kl = (r**2 + d**2 - 1) / 2 - mp.log(r)
+        reverse = ((1 + d**2) / r**2 - 1) / 2 + mp.log(r)
+        a = mp.mpf(getattr(divergence, "alpha", isinstance(divergence, bd.ReverseKL)))
+        unmodified = isinstance(divergence, bd.UnmodifiedJSG)
+        power = 1 - a if unmodified else a  # of q in the geometric mean
+        v = (1 - power) * r**2 + power
+        log_z = (1 - power) * mp.log(r) - (mp.log(v) + power * (1 - power) * d**2 / v) / 2
+        weights = (a * (1 - a),) * 2 if unmodified else ((1 - a) ** 2, a**2)
+        without = isinstance(divergence, bd.WeightedKL) or a in (0, 1)
+        return weights[0] * kl + weights[1] * reverse + (0 if without else log_z)
+
+
+@at_any_scale
+@pytest.mark.parametrize("divergence", ENDS, ids=repr)
+def test_closed_forms_are_right_or_infinite_at_any_ratio(divergence, dtype, prior_scale):
+    loc, scale = pairs(dtype, prior_scale)
+    p = Normal(torch.zeros((), dtype=dtype), torch.tensor(prior_scale, dtype=dtype))
+    found = divergence(Normal(loc, scale), p)
+    total = bd.Exact().prepare_total(divergence, Normal(loc[:1], scale[:1]), p)
+    limits = torch.finfo(dtype)
+    for one, place, width in zip(found.tolist(), loc, scale, strict=True):
+        wanted = by_many_digits(divergence, place.item() / prior_scale, width.item() / prior_scale)
+        alone = total(Normal(place.reshape(1), width.reshape(1)), p, None).item()
+        if wanted > limits.max:
+            assert one == alone == math.inf
+        else:
+            wanted = float(wanted)
+            # Near a ratio of 1 the unmodified one is the difference of two squares.
+            close = pytest.approx(wanted, rel=300 * limits.eps, abs=10 * limits.eps * (wanted > 0))
+            assert one == close
+            assert alone == close
+
+
+def dense(divergence, delta, ratio):
+    """JS-A by a sum over 4001 points where the narrower side lies, from its two densities."""
+    w, _, m, rest, _, _ = divergence.mixture(divergence.alpha)
+    if ratio > 1:
+        delta, ratio, w, m, rest = delta / ratio, 1 / ratio, 1 - w, rest, m
+    points = np.linspace(-11, 11, 4001)
+    share = np.exp(-(points**2) / 2)
+    share /= share.sum()
+    with np.errstate(over="ignore"):
+        log_ratio = 0.5 * (delta + ratio * points) ** 2 - 0.5 * points**2 - math.log(ratio)
+        p_over_q = np.exp(-log_ratio)
+        mixed = np.logaddexp(math.log(m), math.log(rest) - log_ratio)  # log A/q
+        # KL(p ‖ A) = -log(1-m) - E_p[log(A/(1-m)p)], which the narrower side sees whole.
+        lost = np.where(p_over_q > 0, p_over_q * (mixed - math.log(rest) + log_ratio), 0.0)
+    return -w * (share * mixed).sum() - (1 - w) * (math.log(rest) + (share * lost).sum())
+
+
+@at_any_scale
+@pytest.mark.parametrize(
+    ("kind", "alpha"), [(bd.JSA, 0.01), (bd.JSA, 0.5), (bd.JSA, 0.99), (bd.UnmodifiedJSA, 0.8)]
+)
+def test_js_a_is_right_and_its_gradients_are_finite_at_any_ratio(kind, alpha, dtype, prior_scale):
+    loc, scale = pairs(dtype, prior_scale)
+    standard = zip((loc / prior_scale).tolist(), (scale / prior_scale).tolist(), strict=True)
+    wanted = torch.tensor([dense(kind(alpha), *one) for one in standard], dtype=torch.float64)
+    p = Normal(torch.zeros((), dtype=dtype), torch.tensor(prior_scale, dtype=dtype))
+    copies = [1] if dtype == torch.float64 else [1, -(-table.FEWEST // len(loc))]
+    for count in copies:
+        many = Normal(loc.repeat(count), scale.repeat(count))
+        assert table.fits(alpha, many, p) == (count > 1)
+        value, *gradients = gradient_of(kind(alpha), many, p, bd.Exact())
+        torch.testing.assert_close(value.double(), wanted.repeat(count), rtol=0, atol=1e-5)
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        rules = [table.of(kind.mixture(alpha)).sums, table.summed(kind.mixture(alpha), table.MANY)]
+        for rule in rules if count > 1 else []:
+            found = rule(many.loc, many.scale, p.loc, p.scale)
+            assert found.value.item() == pytest.approx(count * wanted.sum().item(), rel=2e-5)
+            for one, two, unit in zip(found[1:], gradients, (p.scale, many.scale), strict=True):
+                torch.testing.assert_close(one * unit, two * unit, rtol=1e-3, atol=1e-4)
+
+
+def test_total_variation_is_1_far_apart_and_its_gradients_are_finite():
+    loc, scale = pairs(torch.float32, 1.0)
+    value, *gradients = gradient_of(
+        bd.TotalVariation(), Normal(loc, scale), Normal(0.0, 1.0), bd.Exact()
+    )
+    far = (loc > 20 * scale) & (loc > 20) | (scale < 1e-9) | (scale > 1e9)
+    assert (value[far] > 1 - 1e-6).all()
+    assert ((value >= 0) & (value <= 1)).all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
+def test_a_pair_whose_ratio_no_float_holds_gives_no_nan(divergence):
+    loc, scale = torch.tensor([0.0, 1e38, 1e38]), torch.tensor([1e38, 1e-38, 1e38])
+    value = divergence(Normal(loc, scale), Normal(0.0, 1e-20))
+    assert not value.isnan().any()
+    assert (value > 0.1).all()
+
+
+@pytest.mark.parametrize("count", [table.FEWEST - 1, table.FEWEST])
+@pytest.mark.parametrize("place", [0, 1])
+def test_js_a_of_nan_is_nan_with_and_without_the_table(count, place):
+    given = [torch.zeros(count), torch.ones(count)]
+    given[place][7] = math.nan
+    q, p = Normal(*given, validate_args=False), Normal(0.0, 1.0)
+    assert bd.JSA(0.3)(q, p).isnan().nonzero().tolist() == [[7]]
+    total = bd.Exact().prepare_total(bd.JSA(0.3), Normal(torch.zeros(count), 1.0), p)
+    assert total(q, p, None).isnan()
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
+def test_many_weights_under_vmap_give_the_same_without_a_warning(divergence):
+    generator = torch.Generator().manual_seed(0)
+    loc, scale = torch.rand(2, 2, table.FEWEST, generator=generator) + 0.1
+
+    def value(loc, scale):
+        return divergence(Normal(loc, scale, validate_args=False), Normal(0.0, 1.0))
+
+    wanted = torch.stack([value(*rows) for rows in zip(loc, scale, strict=True)])
+    torch.testing.assert_close(torch.vmap(value)(loc, scale), wanted)
+    torch.testing.assert_close(torch.vmap(lambda x: value(x, scale[0]))(loc)[0], wanted[0])
+
+
+def test_one_pair_against_many_alphas_broadcasts():
+    alphas = torch.tensor([0.2, 0.5, 0.8])
+    q, p = Normal(torch.tensor([0.5]), torch.tensor([0.4])), Normal(0.0, 1.0)
+    for kind in (bd.JSG, bd.WeightedKL, bd.JSA, bd.UnmodifiedJSG, bd.UnmodifiedJSA):
+        wanted = [kind(alpha)(q, p).item() for alpha in alphas.tolist()]
+        assert kind(alphas)(q, p).tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("order", [0.2, 0.5, 0.9, 2.0])
+def test_renyi_is_right_or_infinite_at_any_ratio(order):
+    """Log v / 2(1-α) - log r + α δ²/2v, v = (1-α) r² + α, with 60 digits."""
+    loc, scale = pairs(torch.float32, 1.0)
+    found = bd.Renyi(order)(Normal(loc, scale), Normal(0.0, 1.0)).tolist()
+    for one, delta, ratio in zip(found, loc.tolist(), scale.tolist(), strict=True):
+        with mp.workdps(60):
+            a, d, r = mp.mpf(order), mp.mpf(delta), mp.mpf(ratio)
+            v = (1 - a) * r**2 + a
+            wanted = mp.inf
+            if v > 0:
+                wanted = mp.log(v) / (2 * (1 - a)) - mp.log(r) + a * d**2 / (2 * v)
+        largest = torch.finfo(torch.float32).max
+        assert one == pytest.approx(float(wanted) if wanted < largest else math.inf, rel=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [1e-12, 1e-3])
+def test_js_g_at_a_tiny_alpha_is_right_in_value_and_gradient(ratio):
+    """1 - (1 - α) is 0 for this α, which is more than r² all the same."""
+    alpha, r = 1e-17, mp.mpf(ratio)
+    scale = torch.tensor(ratio, dtype=torch.float64, requires_grad=True)
+    p = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+    value = bd.JSG(alpha)(Normal(p.loc + 0.5, scale), p)
+    assert value.item() == pytest.approx(
+        float(by_many_digits(bd.JSG(alpha), 0.5, ratio)), rel=1e-12
+    )
+    (gradient,) = torch.autograd.grad(value, scale)
+    with mp.workdps(60):
+        wanted = mp.diff(lambda width: by_many_digits(bd.JSG(alpha), 0.5, width), r, h=r * 1e-12)
+    assert gradient.item() == pytest.approx(float(wanted), rel=1e-6)

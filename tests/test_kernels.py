@@ -110,6 +110,21 @@ def test_next_to_the_prior_no_digit_is_lost(case):
     assert ours[0].item() == pytest.approx(wanted[0].item(), rel=2e-3)
 
 
+@pytest.mark.parametrize("case", ["KL", "ReverseKL", "WeightedKL", "JSG"])
+@pytest.mark.parametrize("rho", [-80.0, -50.0, 1e10, 1e18, 1e25, 1e37])
+def test_sums_of_extreme_scales_are_right_or_infinite_and_never_nan(case, rho):
+    rho = torch.full((3,), rho).to(DEVICE).requires_grad_()
+    loc = torch.tensor([0.0, 1.0, -3.0]).to(DEVICE).requires_grad_()
+    value, *gradients = by_kernel(case, loc, rho, *unit())
+    assert not value.isnan()
+    assert not any(gradient.isnan().any() for gradient in gradients)
+    wanted = in_double(case, loc, rho, *unit())[0].item()
+    if wanted < 1e37:
+        assert value.item() == pytest.approx(wanted, rel=1e-4)
+    else:
+        assert value.item() > 1e35
+
+
 @pytest.mark.parametrize("case", ["KL", "JSA", "JSA(0.99)", "UnmodifiedJSA"])
 def test_gradients_are_finite_for_any_parameters(case):
     rho = torch.tensor([-1e6, -200.0, -104.0, -88.0, -20.0, -15.0, 0.0, 15.0, 100.0, 1e6])

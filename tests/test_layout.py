@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from bayesdiv import Layout, everything
+from bayesdiv.layout import unfrozen
 
 
 def parameters_of(module):
@@ -79,3 +80,11 @@ def test_a_single_number_is_a_weight_too():
 
 def test_everything_picks_every_weight():
     assert all(everything(name, parameter) for name, parameter in parameters_of(Tied()))
+
+
+def test_unfrozen_picks_what_is_to_be_trained():
+    module = Tied()
+    module.head.bias.requires_grad_(False)
+    picked = [name for name, parameter in parameters_of(module) if unfrozen(name, parameter)]
+    assert picked == ["embed.weight", "head.weight"]
+    assert everything("head.bias", module.head.bias)

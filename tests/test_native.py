@@ -141,7 +141,11 @@ def test_few_weights_start_no_compiler(monkeypatch):
 
 @pytest.mark.parametrize(
     ("compiler", "told"),
-    [("no-such-compiler", "there is no C compiler"), ("false", "take several passes")],
+    [
+        ("no-such-compiler", "there is no C compiler"),
+        ('cc "', "there is no C compiler"),
+        ("false", "take several passes"),
+    ],
 )
 def test_without_a_compiler_the_plain_pass_serves_and_it_is_told(
     monkeypatch, caplog, compiler, told
@@ -154,6 +158,48 @@ def test_without_a_compiler_the_plain_pass_serves_and_it_is_told(
         rule = table.summed.__wrapped__(bd.JSA.mixture(0.3), table.MANY)
     assert rule.__qualname__.startswith("in_blocks")
     assert told in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_a_blank_name_of_a_compiler_is_none(monkeypatch, text):
+    monkeypatch.setenv("CC", text)
+    assert (native.library.__wrapped__() is None) == (shutil.which("cc") is None)
+
+
+@pytest.fixture(params=["dtype", "device"])
+def other_default(request):
+    """Defaults of torch that are not those of the weights."""
+    if request.param == "device":
+        with torch.device("meta"):
+            yield
+    else:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+
+
+def test_no_default_of_torch_disturbs_the_table(other_default):
+    mixture = bd.JSA.mixture(0.3)
+    fresh, cached = table.Table.built(mixture), table.of(mixture)
+    for one, two in zip(fresh[1:], cached[1:], strict=True):
+        assert one.dtype == torch.float32
+        assert torch.equal(one, two)
+    loc, scale, prior_loc, prior_scale = (
+        torch.full((), x, dtype=torch.float32, device="cpu") for x in (0.2, 0.3, 0.1, 0.5)
+    )
+    loc, scale = loc.expand(table.MANY), scale.expand(table.MANY)
+    rule = table.summed.__wrapped__(mixture, table.MANY)
+    found = rule(loc, scale, prior_loc, prior_scale)
+    wanted = bd.Exact(nodes=96)(
+        bd.JSA(0.3),
+        Normal(loc[:1], scale[:1], validate_args=False),
+        Normal(prior_loc, prior_scale, validate_args=False),
+    )
+    assert found.value.item() == pytest.approx(table.MANY * wanted.item(), rel=1e-5)
+    assert rule.__qualname__.startswith("_at_once") == (native.library() is not None)
 
 
 @needs_compiler

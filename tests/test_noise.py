@@ -111,3 +111,13 @@ def test_under_vmap_each_row_has_noise_of_its_own():
 
     rows = torch.vmap(noisy, randomness="different")(torch.zeros(2, noise.MANY))
     assert not torch.equal(*rows)
+
+
+def test_no_default_of_torch_disturbs_it():
+    like = torch.empty(0)
+    torch.manual_seed(0)
+    wanted = noise.standard_normal((noise.MANY,), like)
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        found = noise.standard_normal((noise.MANY,), like)
+    assert torch.equal(found, wanted)

@@ -21,7 +21,7 @@ from bayesdiv.draws import Batched, Loop, Over, batched, draw_weights, draws, lo
 from bayesdiv.estimators import Auto, Estimator, Exact, MonteCarlo, NoExactForm, Quadrature
 from bayesdiv.evidence import ELBO, ChiVI, Evidence, RenyiVI, TotalVariationVI
 from bayesdiv.graphs import Graphed
-from bayesdiv.layout import Layout, everything
+from bayesdiv.layout import Layout, everything, unfrozen
 from bayesdiv.likelihoods import (
     Binary,
     Classes,
@@ -117,6 +117,7 @@ __all__ = [
     "shared",
     "stacked",
     "step",
+    "unfrozen",
 ]
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.func import functional_call
+from torch.nn.parameter import is_lazy
 
-from bayesdiv.layout import Layout, Where, everything
+from bayesdiv.layout import Layout, Where, unfrozen
 from bayesdiv.posteriors import MeanField, Posterior
 from bayesdiv.priors import Prior, PriorFor, prior_scale
 
@@ -95,13 +96,14 @@ def bayesianize(
     prior: nn.Module | PriorFor,
     *,
     posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField,
-    where: Where = everything,
+    where: Where = unfrozen,
     start: float = 0.1,
 ) -> Bayesian:
     """Turn a module Bayesian; the module itself is left as it was.
 
     Its weights, pretrained or not, become the posterior mean. Weights that are tied, or a module
-    that is used twice, stay one set of weights.
+    that is used twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`,
+    stay as they are. The row that an `nn.Embedding` keeps for padding is random like its others.
 
     Args:
         module: any `nn.Module`.
@@ -109,7 +111,8 @@ def bayesianize(
             layout and weights that makes one, such as `FanIn()` or `AroundStart()`.
         posterior: made from the mean and the scale of each weight.
         where: which weights are random, by name and parameter; the rest are ordinary parameters.
-            Tied weights are random as soon as one of their names is picked.
+            Tied weights are random as soon as one of their names is picked. `everything` picks
+            frozen weights too.
         start: the posterior's scale to begin with, as a fraction of the prior's. Far below 0.1 the
             reverse KL inside JS-G crushes the means before the data speak.
 
@@ -124,14 +127,44 @@ def bayesianize(
         raise ValueError(f"start must be positive, got {start}")
     if bayesian_modules(module):
         raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
+    if not callable(prior) or isinstance(prior, type):
+        raise TypeError(
+            f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
+        )
     chosen = _chosen(module, where)
-    if not chosen:
-        raise ValueError(f"no weight is random: where picked none of {type(module).__name__}'s")
+    _check(module, chosen)
     layout = Layout.of(chosen)
     loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
     made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
     scale = start * prior_scale(made()).to(loc).expand_as(loc)
     return Bayesian(_without(module, layout), layout, posterior(loc, scale), made.to(loc))
+
+
+def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> None:
+    """Whether the chosen weights can be one vector with a Gaussian posterior."""
+    if not chosen:
+        kind = type(module).__name__
+        frozen = not any(parameter.requires_grad for parameter in module.parameters())
+        hint = ", all frozen: give where=bayesdiv.everything" if frozen else ""
+        raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
+    first, one = chosen[0]
+    for name, parameter in chosen:
+        if is_lazy(parameter):
+            raise ValueError(
+                f"a random weight must have a shape, got {name} without one: run the network once "
+                "on a batch first"
+            )
+        if not parameter.is_floating_point():
+            kind = "complex" if parameter.is_complex() else "integer"
+            raise ValueError(
+                f"{kind} weights have no Gaussian posterior, got {name} of {parameter.dtype}"
+            )
+        if (parameter.dtype, parameter.device) != (one.dtype, one.device):
+            raise ValueError(
+                "random weights must be of one dtype and on one device, got "
+                f"{first} of {one.dtype} on {one.device} and "
+                f"{name} of {parameter.dtype} on {parameter.device}"
+            )
 
 
 def _chosen(module: nn.Module, where: Where) -> list[tuple[str, nn.Parameter]]:

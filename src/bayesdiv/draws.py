@@ -1,10 +1,12 @@
 """Several weight draws in one call: drawn first, then run through the network together."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,9 @@ Weights = tuple[Tensor, ...]
 # are then faster than a batch of draws, whose outputs leave the cache and whose convolutions
 # `torch.vmap` turns into grouped ones: twice as fast at once, nine times with many rows.
 BUSY = 1 << 13
+_log = logging.getLogger("bayesdiv.draws")
+# Whether `torch.vmap` has a rule for every part of a model, by its mode, training or not.
+_has_rules: "WeakKeyDictionary[nn.Module, dict[bool, bool]]" = WeakKeyDictionary()
 
 
 class Over(ABC):
@@ -54,12 +59,17 @@ class Batched(Over):
             with _attention_by_products(weights[0].device):
                 return together(*weights)
         except RuntimeError as error:
-            if "vmap" not in str(error) and "batching rule" not in str(error):
+            told = str(error).lower()
+            if "vmap" not in told and "batching rule" not in told:
                 raise
-            raise RuntimeError(
+            raise _NoRule(
                 "torch.vmap has no rule for a part of this network, such as batch norm or LSTM: "
                 "give over=bayesdiv.loop, to the objective and to predict"
             ) from error
+
+
+class _NoRule(RuntimeError):
+    """Raised where a network cannot be run over all draws at once."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +124,12 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = Non
     A deterministic model gives a single one. One draw calls the model directly.
 
     Args:
-        model: any module.
+        model: any module that returns one tensor.
         x: inputs.
         weights: from `draw_weights`.
         over: how several draws are run; None takes what is faster for this network and device:
-            `loop` for convolutions on a CPU, `batched` for all else.
+            `loop` for convolutions on a CPU and where `torch.vmap` has no rule, `batched` for all
+            else.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -128,18 +139,93 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = Non
         torch.Size([10, 5, 1])
     """
     if not weights:
-        return cast(Tensor, model(x)).unsqueeze(0)
+        return _one_tensor(model(x)).unsqueeze(0)
     run = _runner(model, x)
     if weights[0].shape[0] == 1:
         return run(*(w.squeeze(0) for w in weights)).unsqueeze(0)
-    return (over or _faster(model, x, weights))(run, weights)
+    if over is not None:
+        return over(run, weights)
+    if _one_by_one(model, x, weights):
+        return loop(run, weights)
+    return _at_once_or_loop(model, run, weights)
 
 
-def _faster(model: nn.Module, x: Tensor, weights: Weights) -> Over:
-    single = weights[0].dim() == 2  # trials are a batch of networks in any case
-    if x.device.type != "cpu" or x.numel() <= BUSY or not single:
-        return batched
-    return loop if _convolves(model) and all_random(model) else batched
+def _one_by_one(model: nn.Module, x: Tensor, weights: Weights) -> bool:
+    """Whether the draws are better run one after the other."""
+    if not _single(weights):
+        return False
+    if not torch.compiler.is_compiling() and _known(model) is False:
+        return True
+    busy = x.device.type == "cpu" and x.numel() > BUSY
+    return busy and _convolves(model) and all_random(model)
+
+
+def _single(weights: Weights) -> bool:
+    """Whether each draw is one network: trials are a batch of them in any case."""
+    return weights[0].dim() == 2
+
+
+def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
+    """All draws at once, or one after the other if that fails, as if it had not been tried."""
+    if torch.compiler.is_compiling() or not _single(weights) or _recorded(weights[0]):
+        return batched(run, weights)
+    if _known(model):
+        return batched(run, weights)
+    # Only the first time: a copy of all buffers in every step would cost as much as the step.
+    cards = [weights[0].device] if weights[0].is_cuda else []
+    before, random = _buffers(model), torch.get_rng_state()
+    on_cards = [torch.cuda.get_rng_state(card) for card in cards]
+    try:
+        outputs = batched(run, weights)
+        _has_rules.setdefault(model, {})[model.training] = True
+        return outputs
+    except _NoRule as error:
+        _log.info(
+            "%s is run draw by draw, because torch.vmap cannot run it over all draws at once: %s",
+            type(model).__name__,
+            " ".join(str(error.__cause__).split())[:200],
+        )
+    _has_rules.setdefault(model, {})[model.training] = False
+    _restore(before)
+    torch.set_rng_state(random)
+    for card, state in zip(cards, on_cards, strict=True):
+        torch.cuda.set_rng_state(state, card)
+    return loop(run, weights)
+
+
+def _known(model: nn.Module) -> bool | None:
+    """Whether the model can be run over all draws at once; None before it was tried."""
+    return _has_rules.get(model, {}).get(model.training)
+
+
+def _recorded(weights: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded, into which nothing but the run itself belongs."""
+    return weights.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+class _Buffer(NamedTuple):
+    owner: nn.Module
+    name: str
+    tensor: Tensor
+    value: Tensor
+
+
+def _buffers(model: nn.Module) -> list[_Buffer]:
+    """What a run of the model may write to, such as running means, with its values."""
+    return [
+        _Buffer(owner, name, tensor, tensor.clone())
+        for owner in model.modules()
+        for name, tensor in owner._buffers.items()
+        if tensor is not None and tensor.numel()
+    ]
+
+
+def _restore(buffers: list[_Buffer]) -> None:
+    with torch.no_grad():
+        for owner, name, tensor, value in buffers:
+            owner._buffers[name] = tensor
+            if not torch.equal(tensor, value):
+                tensor.copy_(value)
 
 
 def _convolves(model: nn.Module) -> bool:
@@ -158,10 +244,16 @@ def all_random(model: nn.Module) -> bool:
 def _runner(model: nn.Module, x: Tensor) -> Callable[..., Tensor]:
     if isinstance(model, Bayesian) and len(bayesian_modules(model)) == 1:
         # Straight through, without a context: this is the path that compiles into one graph.
-        return lambda weights: model.at(weights, x)
+        return lambda weights: _one_tensor(model.at(weights, x))
 
     def run(*weights: Tensor) -> Tensor:
         with using(model, weights):
-            return cast(Tensor, model(x))
+            return _one_tensor(model(x))
 
     return run
+
+
+def _one_tensor(output: object) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise TypeError(f"the network must return one tensor, got {type(output).__name__}")
+    return output

@@ -71,7 +71,10 @@ class SoftplusNormal(Normal):
 
 
 class Standard(NamedTuple):
-    """A block of weights in the units of the prior: q = N(delta, ratio), p = N(0, 1)."""
+    """A block of weights in the units of the prior: q = N(delta, ratio), p = N(0, 1).
+
+    All are finite, and the ratio is above 0, also where the range of the dtype ends.
+    """
 
     delta: Tensor
     ratio: Tensor
@@ -230,7 +233,9 @@ def _terms(
     """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
     inverse = prior_scale.reciprocal()
     standard = Standard(
-        (loc - prior_loc) * inverse, scale * inverse, (scale - prior_scale) * inverse
+        _finite((loc - prior_loc) * inverse),
+        _positive(scale * inverse),
+        _finite((scale - prior_scale) * inverse),
     )
     terms = rule(standard, alpha)
     if torch.compiler.is_compiling():
@@ -239,6 +244,18 @@ def _terms(
         terms = terms._replace(value=terms.value.clone())
     d_alpha = terms.value.new_empty(0) if terms.d_alpha is None else terms.d_alpha
     return terms.value, terms.d_delta * inverse, terms.d_log_ratio / scale, d_alpha
+
+
+def _finite(number: Tensor) -> Tensor:
+    """Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf."""
+    limits = torch.finfo(number.dtype)
+    return number.clamp(limits.min, limits.max)
+
+
+def _positive(number: Tensor) -> Tensor:
+    """The same for a number above 0, which may have become 0."""
+    limits = torch.finfo(number.dtype)
+    return number.clamp(limits.tiny * limits.eps, limits.max)
 
 
 def close_to_one(excess: Tensor) -> Tensor | None:
@@ -261,19 +278,22 @@ def any_of(mask: Tensor) -> bool:
 
 
 def minus_log1p(y: Tensor, log1p: Tensor, near: Tensor | None) -> Tensor:
-    """The positive y - log(1+y) to full relative accuracy, given log(1+y) for y far from 0.
+    """The positive y - log(1+y) to full relative accuracy, given log(1+y) for y far from 0."""
+    return y - log1p if near is None else torch.where(near, minus_log1p_near(y), y - log1p)
 
-    Near 0 with s = y/(2+y): log(1+y) = 2 (s + s³/3 + s⁵/5 + …), hence y s - 2 s³ (1/3 + s²/5 + …).
+
+def minus_log1p_near(y: Tensor) -> Tensor:
+    """The positive y - log(1+y) for a y near 0.
+
+    With s = y/(2+y): log(1+y) = 2 (s + s³/3 + s⁵/5 + …), hence y s - 2 s³ (1/3 + s²/5 + …).
     """
-    if near is None:
-        return y - log1p
     s = y / (2 + y)
     square = s * s
     terms = 6 if y.dtype == torch.float64 else 3
     series = torch.full_like(s, 1 / (2 * terms + 1))
     for k in range(terms - 1, 0, -1):
         series = series * square + 1 / (2 * k + 1)
-    return torch.where(near, s * (y - 2 * square * series), y - log1p)
+    return s * (y - 2 * square * series)
 
 
 def log_number(number: float | Tensor) -> float | Tensor:

@@ -11,8 +11,20 @@ Where = Callable[[str, nn.Parameter], bool]
 
 
 def everything(name: str, parameter: nn.Parameter) -> bool:
-    """Picks all weights of a module: the default of `where`."""
+    """Picks all weights of a module, also those that are frozen."""
     return True
+
+
+def unfrozen(name: str, parameter: nn.Parameter) -> bool:
+    """Picks the weights that are to be trained: the default of `where`.
+
+    Examples:
+        >>> layer = nn.Linear(3, 2)
+        >>> _ = layer.bias.requires_grad_(False)
+        >>> [name for name, weight in layer.named_parameters() if unfrozen(name, weight)]
+        ['weight']
+    """
+    return parameter.requires_grad
 
 
 @dataclass(frozen=True)

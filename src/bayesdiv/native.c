@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define CHUNK 512
+#define WIDEST 1e18f /* the ratio of two scales whose square is a number */
 #define WIDTH 8 /* numbers a node: value, by η, by D, by η twice, by both, by D twice, nothing */
 #define EACH _Pragma("omp simd") for (int i = 0; i < count; i++)
 
@@ -35,8 +36,11 @@ static inline __attribute__((always_inline)) float chunk(
     int32_t start[CHUNK];
     EACH {
         float s = scale[i], p = prior_scale[each ? i : 0], away = loc[i] - prior_loc[each ? i : 0];
-        float inverse = 1 / sqrtf(p * p + s * s);
-        float distance = fabsf(away) * inverse, eta = log_of(s / p) - grid.lowest;
+        /* In units of p, as s * s may overflow and p * p underflow. NaN passes the comparison. */
+        float ratio = s / p;
+        ratio = ratio > WIDEST ? WIDEST : ratio;
+        float inverse = 1 / (p * sqrtf(1 + ratio * ratio));
+        float distance = fabsf(away) * inverse, eta = log_of(ratio) - grid.lowest;
         /* Comparisons that NaN passes unchanged, so that it reaches the sum. */
         distance = distance > grid.farthest ? grid.farthest : distance;
         eta = eta < 0 ? 0 : eta;
@@ -48,7 +52,8 @@ static inline __attribute__((always_inline)) float chunk(
         eta_off[i] = eta - row * (1 / grid.steps);
         distance_off[i] = distance - column * a_column;
         root[i] = copysignf(inverse, away);
-        drag[i] = distance * inverse * inverse * s; /* -∂D/∂scale */
+        float share = inverse * p * ratio; /* its square is s²/(p² + s²) */
+        drag[i] = distance * share * share; /* -∂D/∂log scale */
     }
     for (int i = 0; i < count; i++) {
         const float *from = table + start[i];
@@ -61,7 +66,7 @@ static inline __attribute__((always_inline)) float chunk(
         /* The mean of a derivative at the node and here, times the way, to second order. */
         value[i] = node[0][i] + 0.5f * (u * (node[1][i] + eta_slope) + v * (node[2][i] + slope));
         by_loc[i] = slope * root[i];
-        by_scale[i] = eta_slope / scale[i] - slope * drag[i];
+        by_scale[i] = (eta_slope - slope * drag[i]) / scale[i];
     }
     float total = 0;
     _Pragma("omp simd reduction(+ : total)")

@@ -28,7 +28,7 @@ def library() -> ctypes.CDLL | None:
 
     Made once a process and kept nowhere: it holds instructions of this very processor.
     """
-    compiler = shlex.split(os.environ.get("CC") or "cc")  # which may have arguments of its own
+    compiler = _command(os.environ.get("CC", ""))
     if shutil.which(compiler[0]) is None:
         _log.info("there is no C compiler: JS-A and draws of many weights take several passes")
         return None
@@ -39,6 +39,14 @@ def library() -> ctypes.CDLL | None:
         line = " ".join(told.decode(errors="replace").split())[:200]
         _log.info("JS-A and draws take several passes, because %s fails: %s", compiler[0], line)
         return None
+
+
+def _command(text: str) -> list[str]:
+    """The compiler, which may have arguments of its own; `cc` where none is named."""
+    try:
+        return shlex.split(text) or ["cc"]
+    except ValueError:  # a quotation without its end: no command, and told as one
+        return [text]
 
 
 def _compiled(compiler: list[str]) -> ctypes.CDLL:

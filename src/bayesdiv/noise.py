@@ -38,7 +38,7 @@ def many(count: int) -> Tensor:
     Args:
         count: how many.
     """
-    seed = int(torch.randint(1 << 62, ()))
+    seed = int(torch.randint(1 << 62, (), device="cpu"))
     words = np.random.SFC64(seed).random_raw(-(-count // 2))  # of 64 bits, two numbers each
     turned = _transform()(torch.from_numpy(words.view(np.int32)))
     return turned[:count]

@@ -42,6 +42,7 @@ TABLE = constant(Rule.TABLE.value)
 LOWEST, HIGHEST, STEPS = constant(-18.0), constant(18.0), constant(48.0)
 FARTHEST, COLUMNS = constant(9.0), constant(384)
 TURN, NEAR, TINY = constant(2 * math.pi), constant(0.05), constant(-15.0)
+GREAT = constant(1e38)
 
 
 # --- the divergences -----------------------------------------------------------------------------
@@ -223,7 +224,7 @@ def _reverse_kl(delta, ratio, excess, log_ratio):
     """½((1 + δ²)/r² - 1) + log r."""
     inverse = _over(1.0, ratio)
     far = delta * inverse
-    y = -(excess * (excess + 2.0)) * inverse * inverse
+    y = -(excess * inverse) * ((excess + 2.0) * inverse)
     rest = _minus_log1p(y, -2.0 * log_ratio, tl.abs(excess) < NEAR)
     square = far * far
     return 0.5 * (rest + square), far * inverse, -(y + square)
@@ -233,10 +234,11 @@ def _reverse_kl(delta, ratio, excess, log_ratio):
 def _jsg(delta, ratio, excess, log_ratio, alpha, beta):
     """½[v²/r² - 1 + 2α log r - log v + δ² c], c = ((1-α)³ r² + α³/r²)/v, v = (1-α) r² + α."""
     near = tl.abs(excess) < NEAR
-    y = (excess + 2.0) * excess
-    square = ratio * ratio
+    # Kept finite, or an infinity would meet a zero further down and leave NaN.
+    y = tl.minimum((excess + 2.0) * excess, GREAT)
+    square = tl.minimum(ratio * ratio, GREAT)
     inverse = _over(1.0, ratio)
-    inverse *= inverse
+    inverse = tl.minimum(inverse * inverse, GREAT)
     log_square = 2.0 * log_ratio
     rest = _minus_log1p(y, log_square, near)
     inverse_rest = _minus_log1p(-y * inverse, -log_square, near)

@@ -15,7 +15,14 @@ from bayesdiv.divergences.base import Divergence, Points, checked_alpha
 from bayesdiv.divergences.kl import KL, ReverseKL, _kl, _reverse_kl
 from bayesdiv.fused import Kernel, Sums, in_blocks, summed, total
 from bayesdiv.fused import Rule as FusedRule
-from bayesdiv.gaussian import Standard, Terms, any_of, close_to_one, minus_log1p, one_pass
+from bayesdiv.gaussian import (
+    Standard,
+    Terms,
+    any_of,
+    close_to_one,
+    minus_log1p_near,
+    one_pass,
+)
 
 
 @dataclass(frozen=True)
@@ -175,77 +182,144 @@ def _(divergence: UnmodifiedJSG, q: Normal, p: Normal) -> Tensor:
     return one_pass(_unmodified_jsg, q, p, divergence.alpha)
 
 
-def _weighted_kl(block: Standard, alpha: float | Tensor) -> Terms:
-    """(1-α)² KL(q ‖ p) + α² KL(p ‖ q)."""
-    beta = 1 - alpha
-    forward, reverse = _kl(block, alpha), _reverse_kl(block, alpha)
-    value, d_delta, d_log_ratio = (
-        beta**2 * one + alpha**2 * two for one, two in zip(forward[:3], reverse[:3], strict=True)
-    )
-    d_alpha = 2 * (alpha * reverse.value - beta * forward.value)
-    return Terms(value, d_delta, d_log_ratio, d_alpha if isinstance(alpha, Tensor) else None)
-
-
 class _Squares(NamedTuple):
-    """Functions of ρ = r² that both geometric divergences are made of, with m(y) = y - log(1+y)."""
+    """Functions of ρ = r² that the three divergences are made of, as ρ and 1/ρ may overflow."""
 
-    square: Tensor  # ρ
-    inverse: Tensor  # 1/ρ
-    excess: Tensor  # y = ρ - 1
-    log_square: Tensor  # log ρ
-    rest: Tensor  # m(y) = 2 KL(q ‖ p) at δ = 0
-    inverse_rest: Tensor  # m(1/ρ - 1) = 2 KL(p ‖ q) at δ = 0
     near: Tensor | None
+    log_square: Tensor  # log ρ
+    excess: tuple[Tensor, Tensor]  # two factors of y = ρ - 1
+    inverse_excess: tuple[Tensor, Tensor]  # two factors of 1/ρ - 1
 
     @classmethod
     def of(cls, block: Standard) -> "_Squares":
-        ratio, excess = block.ratio, block.excess
-        y = (excess + 2).mul_(excess)
-        inverse = ratio.reciprocal().square()
-        log_square, near = ratio.log().mul_(2), close_to_one(excess)
-        rest = minus_log1p(y, log_square, near)
-        inverse_rest = minus_log1p(-y * inverse, -log_square, near)
-        return cls(ratio.square(), inverse, y, log_square, rest, inverse_rest, near)
+        _, ratio, excess = block
+        more = excess + 2
+        return cls(
+            close_to_one(excess),
+            ratio.log().mul_(2),
+            (excess, more),
+            (-excess / ratio, more / ratio),
+        )
 
-    def log_z(self, variance: Tensor, beta: float | Tensor) -> Tensor:
-        """2 log Z = β log ρ - log v at δ = 0, v = 1 + β y; near r = 1 it is m(βy) - β m(y)."""
-        log_variance = variance.log()
-        direct = beta * self.log_square - log_variance
-        if self.near is None:
-            return direct
-        close = minus_log1p(beta * self.excess, log_variance, self.near) - beta * self.rest
-        return torch.where(self.near, close, direct)
+    def rest(self, weight: float | Tensor) -> Tensor:
+        """weight² m(y)/2, m(y) = y - log(1+y): weight² KL(q ‖ p) at δ = 0."""
+        return _rest(weight, self.excess, self.log_square, self.near)
+
+    def inverse_rest(self, weight: float | Tensor) -> Tensor:
+        """weight² m(1/ρ - 1)/2: weight² KL(p ‖ q) at δ = 0."""
+        return _rest(weight, self.inverse_excess, -self.log_square, self.near)
+
+
+def _rest(
+    weight: float | Tensor, factors: tuple[Tensor, Tensor], log1p: Tensor, near: Tensor | None
+) -> Tensor:
+    """weight² (y - log(1+y))/2 for the y that is the product of the factors."""
+    one, two = factors
+    half = 0.5 * weight**2
+    # Each factor is made small first: y may overflow where the result does not.
+    direct = (0.5 * weight * one) * (weight * two) - half * log1p
+    return direct if near is None else torch.where(near, half * minus_log1p_near(one * two), direct)
+
+
+def _product(factors: tuple[Tensor, Tensor], weight: float | Tensor = 1.0) -> Tensor:
+    """weight² y, which need not overflow where y does."""
+    one, two = factors
+    return (weight * one) * (weight * two)
+
+
+class _Mean(NamedTuple):
+    """The variance v = β ρ + 1 - β of the geometric mean, and what is made of it.
+
+    The rest 1 - β is given, because 1 - (1 - α) is 0 for α < 1e-16.
+    """
+
+    share: Tensor  # ρ/v
+    inverse: Tensor  # 1/v
+    excess: Tensor  # (ρ-1)/v
+    log_z: Tensor  # (β log ρ - log v)/2 at δ = 0; near r = 1 it is (m(βy) - β m(y))/2
+
+    @classmethod
+    def of(
+        cls, block: Standard, squares: _Squares, beta: float | Tensor, rest: float | Tensor
+    ) -> "_Mean":
+        """With r cut off where its square still is a number: beyond, other terms are all."""
+        widest = torch.finfo(block.ratio.dtype).max ** 0.48
+        square = block.ratio.clamp(1 / widest, widest).square()
+        excess = block.excess.clamp(max=widest)
+        y = (excess + 2).mul_(excess)
+        v = beta * square + rest
+        inverse = v.reciprocal()
+        log_z = beta * squares.log_square - v.log()
+        if squares.near is not None:
+            close = minus_log1p_near(beta * y) - beta * minus_log1p_near(y)
+            log_z = torch.where(squares.near, close, log_z)
+        return cls(square * inverse, inverse, y * inverse, 0.5 * log_z)
+
+
+class _Distance(NamedTuple):
+    """What δ adds: push = A δ² ρ/2v and pull = B (δ/r)²/2v, and the derivative of their sum."""
+
+    push: Tensor
+    pull: Tensor
+    d_delta: Tensor
+
+    @classmethod
+    def of(
+        cls, block: Standard, mean: _Mean, push: float | Tensor, pull: float | Tensor
+    ) -> "_Distance":
+        """For the weights A and B, multiplied first: the squares alone would overflow."""
+        delta, far = block.delta, block.delta / block.ratio
+        one, two = delta * mean.share, far * mean.inverse
+        d_delta = push * one + pull * two / block.ratio
+        return cls((0.5 * push * delta) * one, (0.5 * pull * far) * two, d_delta)
+
+    def d_log_ratio(self, mean: _Mean, beta: float | Tensor, rest: float | Tensor) -> Tensor:
+        """2 (1-β) push/v - 2 (1 + β ρ/v) pull."""
+        half = rest * mean.inverse * self.push - (1 + beta * mean.share) * self.pull
+        return 2 * half
+
+
+def _weighted_kl(block: Standard, alpha: float | Tensor) -> Terms:
+    """(1-α)² KL(q ‖ p) + α² KL(p ‖ q)."""
+    a, b = alpha, 1 - alpha
+    s = _Squares.of(block)
+    delta, far = block.delta, block.delta / block.ratio
+    value = s.rest(b) + s.inverse_rest(a)
+    value = value + (0.5 * b * delta) * (b * delta) + (0.5 * a * far) * (a * far)
+    d_delta = b**2 * delta + a**2 * far / block.ratio
+    d_log_ratio = _product(s.excess, b) - _product(s.inverse_excess, a) - (a * far).square()
+    if not isinstance(alpha, Tensor):
+        return Terms(value, d_delta, d_log_ratio)
+    d_alpha = 2 * (a * _reverse_kl(block, alpha).value - b * _kl(block, alpha).value)
+    return Terms(value, d_delta, d_log_ratio, d_alpha)
 
 
 def _jsg(block: Standard, alpha: float | Tensor) -> Terms:
     """½[v²/r² - 1 + 2α log r - log v + δ² c], c = ((1-α)³ r² + α³/r²)/v, v = (1-α) r² + α."""
     a, b = alpha, 1 - alpha
     s = _Squares.of(block)
-    v = b * s.square + a
-    inverse_v = v.reciprocal()
-    top, tail = b**3 * s.square, a**3 * s.inverse
-    c = (top + tail) * inverse_v
-    delta = block.delta
-    square = delta * delta
-    value = 0.5 * (b**2 * s.rest + a**2 * s.inverse_rest + s.log_z(v, b) + square * c)
-    half_d_c = (top - tail - b * s.square * c) * inverse_v
-    d_log_ratio = s.excess * (b**2 + a**2 * s.inverse - a * b * inverse_v) + square * half_d_c
+    mean = _Mean.of(block, s, b, a)
+    away = _Distance.of(block, mean, b**3, a**3)
+    value = s.rest(b) + s.inverse_rest(a) + mean.log_z + away.push + away.pull
+    d_log_ratio = _product(s.excess, b) - _product(s.inverse_excess, a) - a * b * mean.excess
+    d_log_ratio = d_log_ratio + away.d_log_ratio(mean, b, a)
     if not isinstance(alpha, Tensor):
-        return Terms(value, delta * c, d_log_ratio)
-    d_c = (3 * (a**2 * s.inverse - b**2 * s.square) + c * s.excess) / v
-    d_alpha = a * s.inverse_rest - b * s.rest
-    d_alpha = d_alpha + 0.5 * (s.excess / v - s.log_square + square * d_c)
-    return Terms(value, delta * c, d_log_ratio, d_alpha)
+        return Terms(value, away.d_delta, d_log_ratio)
+    d_away = 3 * (away.pull / a - away.push / b) + (away.push + away.pull) * mean.excess
+    d_alpha = 2 * (a * s.inverse_rest(1.0) - b * s.rest(1.0)) + d_away
+    d_alpha = d_alpha + 0.5 * (mean.excess - s.log_square)
+    return Terms(value, away.d_delta, d_log_ratio, d_alpha)
 
 
 def _jsg_sums(
     alpha: float, loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor
 ) -> Sums:
-    """`_jsg` with fewer passes, where no ratio is near 1."""
+    """`_jsg` with fewer passes, where no ratio is near 1 and no square leaves float32."""
     a, b = alpha, 1 - alpha
     inverse = prior_scale.reciprocal()
     ratio = scale * inverse
-    if any_of(ratio.max() > 0.95):
+    low, high = torch.aminmax(ratio)
+    if any_of((high > 0.95) | (low < 1e-18)):
         return summed(_jsg, alpha)(loc, scale, prior_loc, prior_scale)
     delta = (loc - prior_loc).mul_(inverse)
     square = ratio * ratio
@@ -271,20 +345,24 @@ def _excess(ratio: Tensor) -> Tensor:
 
 
 def _unmodified_jsg(block: Standard, alpha: float | Tensor) -> Terms:
-    """α(1-α)[KL(q ‖ p) + KL(p ‖ q)] + log Z, v = α r² + 1 - α."""
+    """½[α(1-α)((r - 1/r)² + δ² c) + 2α log r - log v], c = (α r² + (1-α)/r²)/v.
+
+    With v = α r² + 1 - α.
+    """
     a, b = alpha, 1 - alpha
     s = _Squares.of(block)
-    v = a * s.square + b
+    mean = _Mean.of(block, s, a, b)
     product = a * b
-    c = 1 + s.inverse - 1 / v
-    delta = block.delta
-    square = delta * delta
-    both = s.rest + s.inverse_rest
-    value = 0.5 * (product * (both + square * c) + s.log_z(v, a))
-    d_c = 2 * (a * s.square / v**2 - s.inverse)
-    d_log_ratio = product * (s.excess * (1 + s.inverse - 1 / v) + 0.5 * square * d_c)
+    away = _Distance.of(block, mean, product * a, product * b)
+    both = block.excess * (1 + block.ratio.reciprocal())  # r - 1/r
+    root = product**0.5
+    value = (0.5 * root * both) * (root * both) + away.push + away.pull + mean.log_z
+    d_log_ratio = _product(s.excess, root) - _product(s.inverse_excess, root)
+    d_log_ratio = d_log_ratio - product * mean.excess + away.d_log_ratio(mean, a, b)
     if not isinstance(alpha, Tensor):
-        return Terms(value, product * delta * c, d_log_ratio)
-    d_alpha = (b - a) * (both + square * c) + s.log_square - s.excess / v
-    d_alpha = 0.5 * (d_alpha + product * square * s.excess / v**2)
-    return Terms(value, product * delta * c, d_log_ratio, d_alpha)
+        return Terms(value, away.d_delta, d_log_ratio)
+    distance = 2 * (away.push + away.pull) / product
+    d_alpha = (b - a) * (both.square() + distance) + s.log_square - mean.excess
+    delta = block.delta
+    d_alpha = 0.5 * (d_alpha + product * (delta * mean.inverse) * (delta * mean.excess))
+    return Terms(value, away.d_delta, d_log_ratio, d_alpha)

@@ -15,7 +15,14 @@ from bayesdiv.closed_form import Rule, Total
 from bayesdiv.divergences.base import Divergence, Points
 from bayesdiv.fused import Kernel, Sums, in_blocks, summed, total
 from bayesdiv.fused import Rule as FusedRule
-from bayesdiv.gaussian import Standard, Terms, any_of, close_to_one, minus_log1p, one_pass
+from bayesdiv.gaussian import (
+    Standard,
+    Terms,
+    any_of,
+    close_to_one,
+    minus_log1p_near,
+    one_pass,
+)
 
 
 @dataclass(frozen=True)
@@ -105,20 +112,27 @@ def _(_: KL, q: StudentT, p: Normal) -> Tensor:
 def _kl(block: Standard, _: float | Tensor) -> Terms:
     """½(r² + δ² - 1) - log r, with y = r² - 1 kept apart from log(1+y)."""
     delta, ratio, excess = block
-    y = (excess + 2).mul_(excess)
-    rest = minus_log1p(y, ratio.log().mul_(2), close_to_one(excess))
-    return Terms(torch.addcmul(rest, delta, delta).mul_(0.5), delta, y)
+    more = excess + 2
+    near = close_to_one(excess)
+    # Halved before it is multiplied: y may overflow where the value does not.
+    value = (0.5 * excess).mul_(more).sub_(ratio.log())
+    y = more.mul_(excess)
+    if near is not None:
+        value = torch.where(near, 0.5 * minus_log1p_near(y), value)
+    return Terms(value + (0.5 * delta).mul_(delta), delta, y)
 
 
 def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:
     """½((1 + δ²)/r² - 1) + log r, with y' = 1/r² - 1 kept apart from log(1+y')."""
     delta, ratio, excess = block
     far = delta / ratio
-    # Divided twice: r² alone would underflow for r < 1e-19 in float32.
-    y = -(excess * (excess + 2)) / ratio / ratio
-    rest = minus_log1p(y, -2 * ratio.log(), close_to_one(excess))
-    square = far * far
-    return Terms(0.5 * (rest + square), far / ratio, -(y + square))
+    # Each factor is divided: r² alone would leave the range of float32 beyond 1e-19 and 1e19.
+    one, two = -excess / ratio, (excess + 2) / ratio
+    y, near = one * two, close_to_one(excess)
+    value = (0.5 * one).mul_(two).add_(ratio.log())
+    if near is not None:
+        value = torch.where(near, 0.5 * minus_log1p_near(y), value)
+    return Terms(value + (0.5 * far) * far, far / ratio, -(y + far * far))
 
 
 def _kl_sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:

@@ -24,6 +24,7 @@ from bayesdiv.gaussian import BLOCK, Standard, Terms, any_of, log_number, one_pa
 
 NODES = 40
 UNIFORM_NODES = 96
+FARTHEST = 1e3  # scales of the wider side: beyond, no alpha lets the sides meet
 Number = float | Tensor
 Nodes = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -219,7 +220,8 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     terms = _narrow(
         near,
         torch.where(swap, inverse, ratio),
-        torch.where(swap, y * inverse * inverse, -y),
+        # 1 - 1/r², whose y alone would overflow.
+        torch.where(swap, (excess * inverse) * ((excess + 2) * inverse), -y),
         _Weights(*_either(swap, weights, _Weights.of(other), ratio)),
         learned and Mixture(*_either(swap, mixture, other, ratio)),  # type: ignore[arg-type]
         nodes,
@@ -254,9 +256,10 @@ def _narrow(
 ) -> Terms:
     """The sums over the nodes where q is the narrower side."""
     points, shares = _columns(nodes, ratio)  # (K, 1)
+    delta = delta.clamp(-FARTHEST, FARTHEST)
     slope = delta * ratio
     base = weights.log_odds - ratio.log() + 0.5 * delta * delta
-    z = (-0.5 * points * deficit).add_(slope).mul_(points).add_(base)  # (K, n)
+    z = base + (-0.5 * points * deficit + slope).mul_(points)  # (K, n)
     softplus, sigmoid, tilted = _bends(z)
     tilted.mul_(weights.tilt)
     # W(z) = -d/dz of the gap: the derivatives need nothing but its first three moments.
@@ -267,7 +270,12 @@ def _narrow(
     fall, rise = softplus.mul_(shares).sum(0), tilted.mul_(shares).sum(0)
     value = _inside(weights.bound - weights.outer * fall - rise, weights.bound)
     by_alpha = learned and _by_alpha(learned, fall, rise, m0 - rise)
-    return Terms(value, delta * m0 + ratio * m1, slope * m1 + ratio.square() * m2 - m0, by_alpha)
+    d_delta, d_log_ratio = delta * m0 + ratio * m1, slope * m1 + ratio.square() * m2 - m0
+    # Where every z is cut off, e^-z is too large: nothing, but for a prior of a tiny scale.
+    reach = nodes[0][-1]
+    apart = base - slope.abs() * reach - 0.5 * reach**2 > _limit(base.dtype)
+    d_delta, d_log_ratio = (x.masked_fill(apart, 0.0) for x in (d_delta, d_log_ratio))
+    return Terms(value, d_delta, d_log_ratio, by_alpha)
 
 
 def _columns(nodes: Nodes, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -284,9 +292,14 @@ def _kept(nodes: Nodes, dtype: torch.dtype, device: torch.device) -> tuple[Tenso
     return points.unsqueeze(1), shares.unsqueeze(1)
 
 
+def _limit(dtype: torch.dtype) -> float:
+    """Where z is cut off, so that e^-|z| is a normal number."""
+    return 700.0 if dtype == torch.float64 else 80.0
+
+
 def _bends(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Softplus(-z), sigmoid(-z) and h(z) = e^-z softplus(z), by one exp and one log."""
-    limit = 700.0 if z.dtype == torch.float64 else 80.0
+    limit = _limit(z.dtype)
     z = z.clamp(-limit, limit)
     positive = z >= 0
     small = z.abs().neg_().exp_()  # e^-|z|

@@ -119,28 +119,34 @@ def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
     """Log v / 2(1-α) - log r + α δ²/2v, v = (1-α) r² + α; infinite where v ≤ 0."""
     delta, ratio, excess = block
     rest = 1 - order
+    log_square, widest = 2 * ratio.log(), torch.finfo(ratio.dtype).max ** 0.48
+    # Cut off where the square still is a number; distance and logarithms follow.
+    shrunk = (widest / ratio).clamp(max=1.0)
+    delta, ratio = delta * shrunk, ratio.clamp(1 / widest, widest)
+    excess = excess.clamp(max=widest)
+    beyond = log_square - 2 * ratio.log()
     y = excess * (excess + 2)
     v = rest * ratio.square() + order
     finite = v > 0
     v = torch.where(finite, v, 1.0)
-    log_square, log_v, near = 2 * ratio.log(), v.log(), close_to_one(excess)
+    log_v, near = v.log() + beyond.clamp(min=0.0), close_to_one(excess)
     # log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y), which near 0 does not
     # cancel.
     value = log_v / rest - log_square
     if order < 0.5:  # the same, free of the cancellation that a small order brings
         inverse = -y / ratio.square()
-        value = (order * log_square + (order * inverse).log1p()) / rest
+        over_square = (order * inverse).log1p() + (-beyond).clamp(min=0.0)  # log v/r²
+        value = (order * log_square + over_square) / rest
     if near is not None:
         # ε > 1 stretches y out of the series' range, hence the second test.
         near = near & ((rest * y).abs() < 0.1)
         series = minus_log1p(y, log_square, near) - minus_log1p(rest * y, log_v, near) / rest
         value = torch.where(near, series, value)
-    square = delta * delta
-    value = 0.5 * (value + order * square / v)
-    d_log_ratio = order * (y / v - rest * square * (ratio / v).square())
+    value = 0.5 * value + (0.5 * order * delta) * (delta / v)
+    d_log_ratio = order * (y / v - rest * (delta * (ratio / v)).square())
     return Terms(
         torch.where(finite, value, math.inf),
-        torch.where(finite, order * delta / v, 0.0),
+        torch.where(finite, order * delta / v * shrunk, 0.0),
         torch.where(finite, d_log_ratio, 0.0),
     )
 
@@ -150,10 +156,12 @@ def _total_variation(block: Standard, _: float | Tensor) -> Terms:
     delta, ratio, excess = block
     swap = ratio > 1
     inverse = ratio.reciprocal()
-    y = excess * (excess + 2)
-    near = torch.where(swap, delta * inverse, delta)
+    more = excess + 2
+    # A thousand scales of the wider side are as far as any distance, and have a square.
+    near = torch.where(swap, delta * inverse, delta).clamp(-1e3, 1e3)
     narrow = torch.where(swap, inverse, ratio)
-    deficit = torch.where(swap, y * inverse * inverse, -y)  # 1 - r² of the narrower side
+    # 1 - r² of the narrower side, from factors of which none overflows.
+    deficit = torch.where(swap, (excess * inverse) * (more * inverse), -excess * more)
     low, high = _roots(near, narrow, deficit)
     # In units of the narrower side ε, and of the wider one δ + r ε.
     mass = _between(low, high) - _between(near + narrow * low, near + narrow * high)

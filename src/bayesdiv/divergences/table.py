@@ -10,7 +10,9 @@ import ctypes
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -24,6 +26,8 @@ LOWEST, HIGHEST, STEPS = -18, 18, 48  # of η, with a node at 0; beyond, it is t
 FARTHEST, COLUMNS = 9.0, 384  # of D: beyond it the gap to the bound is under 1e-7
 FEWEST = 2048  # below, the rule costs less than the table
 MANY = 1 << 16  # below, plain operations take a millisecond: no compiler is started for them
+NODES = ((HIGHEST - LOWEST) * STEPS + 1) * (COLUMNS + 1)
+WIDEST = 1e18  # whose square is a number in float32
 MARGIN = 3  # extra rows and columns for the differences that give second derivatives
 BUILD_NODES = 56
 
@@ -67,14 +71,14 @@ def summed(mixture: Mixture, count: int) -> SumRule:
 
 def _at_once(library: ctypes.CDLL, mixture: Mixture) -> SumRule:
     rows, bound, chunk = packed(mixture), float(mixture.bound), library.chunk_size()
-    grid = torch.tensor([LOWEST, HIGHEST, STEPS, FARTHEST, COLUMNS], dtype=torch.float32)
+    grid = _on_cpu([LOWEST, HIGHEST, STEPS, FARTHEST, COLUMNS])
 
     def sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
         each = prior_loc.dim() + prior_scale.dim() > 0
         prior = [x.expand_as(loc) if each else x for x in (prior_loc, prior_scale)]
         given = [x.float().contiguous() for x in (loc, scale, *prior)]
         by_loc, by_scale = (torch.empty_like(x) for x in given[:2])
-        values = torch.empty(-(-loc.numel() // chunk), dtype=torch.float64)
+        values = torch.empty(-(-loc.numel() // chunk), dtype=torch.float64, device="cpu")
         library.table_sums(
             *map(native.address, (grid, rows, *given)),
             int(each),
@@ -90,14 +94,19 @@ def _at_once(library: ctypes.CDLL, mixture: Mixture) -> SumRule:
 
 def _agree(rule: SumRule, plain: SumRule) -> bool:
     """Over narrow and wide posteriors, near and far, in whole chunks and a part of one."""
-    generator = torch.Generator().manual_seed(0)
-    loc = torch.randn(4099, generator=generator).pow(3)
-    scale = (4 * torch.randn(4099, generator=generator) - 2).exp()
-    found, wanted = (r(loc, scale, *torch.tensor([0.1, 0.5])) for r in (rule, plain))
+    generator = np.random.default_rng(0)
+    loc = _on_cpu(generator.standard_normal(4099) ** 3)
+    scale = _on_cpu(np.exp(4 * generator.standard_normal(4099) - 2))
+    found, wanted = (r(loc, scale, *_on_cpu([0.1, 0.5])) for r in (rule, plain))
     return torch.allclose(found.value, wanted.value, rtol=1e-5) and all(
         torch.allclose(one * scale, two * scale, rtol=1e-3, atol=1e-5)
         for one, two in zip(found[1:], wanted[1:], strict=True)
     )
+
+
+def _on_cpu(numbers: ArrayLike) -> Tensor:
+    """Numbers for machine code, whatever dtype and device are torch's defaults."""
+    return torch.from_numpy(np.asarray(numbers, dtype=np.float32))
 
 
 class Table(NamedTuple):
@@ -114,9 +123,10 @@ class Table(NamedTuple):
     @classmethod
     def built(cls, mixture: Mixture) -> "Table":
         """Computed by the one-sided rule and by differences of its derivatives."""
-        rows = torch.arange(LOWEST * STEPS - MARGIN, HIGHEST * STEPS + MARGIN + 1) / STEPS
-        columns = torch.arange(-MARGIN, COLUMNS + MARGIN + 1) * (FARTHEST / COLUMNS)
-        eta, distance = torch.meshgrid(rows.double(), columns.double(), indexing="ij")
+        rows = np.arange(LOWEST * STEPS - MARGIN, HIGHEST * STEPS + MARGIN + 1) / STEPS
+        columns = np.arange(-MARGIN, COLUMNS + MARGIN + 1) * (FARTHEST / COLUMNS)
+        # Through NumPy, so that no default of torch decides on the dtype and the device.
+        eta, distance = map(torch.from_numpy, np.meshgrid(rows, columns, indexing="ij"))
         ratio = eta.exp()
         root = (1 + ratio.square()).sqrt()
         flat = Standard((distance * root).reshape(-1), ratio.reshape(-1), eta.expm1().reshape(-1))
@@ -145,12 +155,12 @@ class Table(NamedTuple):
     def sums(self, loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
         """The sum over a block and its derivatives: `look_up` with fewer passes."""
         away = loc - prior_loc
-        root = torch.addcmul(prior_scale.square(), scale, scale).rsqrt_().copysign_(away)
+        root = _inverse_length(prior_scale, scale).copysign_(away)
         distance = away.mul_(root).clamp_(max=FARTHEST)
         eta = scale.log().sub_(prior_scale.log() + LOWEST).clamp_(0, HIGHEST - LOWEST)
         row = (eta * STEPS).round_()
         column = (distance * (COLUMNS / FARTHEST)).round_()
-        index = torch.add(column, row, alpha=COLUMNS + 1).int()
+        index = _index(row, column)
         eta.sub_(row, alpha=1 / STEPS)
         off = torch.sub(distance, column, alpha=FARTHEST / COLUMNS, out=column)
         node, by_eta, by_distance, eta_twice, both, distance_twice = (
@@ -164,19 +174,20 @@ class Table(NamedTuple):
         value = node.sum() + 0.5 * (first + eta.dot(by_eta) + off.dot(by_distance))
         by_loc = by_distance.mul_(root)
         # ∂D/∂scale = -D scale / (scale² + prior_scale²), with the sign of the root twice.
-        by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root).mul_(scale), value=-1)
+        by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root.mul_(scale)), value=-1)
         return Sums(value.clamp(0.0, loc.numel() * self.mixture.bound), by_loc, by_scale)  # type: ignore[arg-type]
 
     def look_up(self, block: Standard, _: Number) -> Terms:
         """Value and derivatives of a block, by the second-order polynomial of the nearest node."""
         delta, ratio, _excess = block
+        ratio = ratio.clamp(max=WIDEST)
         # With the sign of δ on the root, |δ| and sign(δ) need no passes of their own.
         root = torch.copysign((ratio * ratio).add_(1).rsqrt(), delta)
         distance = (delta * root).clamp(max=FARTHEST)
         eta = ratio.log().clamp(LOWEST, HIGHEST).sub_(LOWEST)
         row = (eta * STEPS).round_()
         column = (distance * (COLUMNS / FARTHEST)).round_()
-        index = torch.add(column, row, alpha=COLUMNS + 1).int()
+        index = _index(row, column)
         eta.sub_(row, alpha=1 / STEPS)
         distance_off = distance.sub(column, alpha=FARTHEST / COLUMNS)
         value, by_eta, by_distance, eta_twice, both, distance_twice = (
@@ -184,16 +195,38 @@ class Table(NamedTuple):
         )
         # Half of the second-order step on each derivative gives the value, the whole the
         # derivative.
-        eta_step = (eta_twice * eta).addcmul_(both, distance_off)
-        distance_step = (both * eta).addcmul_(distance_twice, distance_off)
-        value.addcmul_(eta, by_eta.add(eta_step, alpha=0.5))
-        value.addcmul_(distance_off, by_distance.add(distance_step, alpha=0.5))
+        # Within torch.func not in place, for which it has no rule and warns.
+        add = Tensor.addcmul if _transformed() else Tensor.addcmul_
+        eta_step = add(eta_twice * eta, both, distance_off)
+        distance_step = add(both * eta, distance_twice, distance_off)
+        value = add(value, eta, by_eta.add(eta_step, alpha=0.5))
+        value = add(value, distance_off, by_distance.add(distance_step, alpha=0.5))
         by_eta.add_(eta_step)
         by_distance.add_(distance_step)
         share = (ratio * root).square()  # r²/(1+r²)
-        by_eta.addcmul_(by_distance * distance, share, value=-1)
+        by_eta = add(by_eta, by_distance * distance, share, value=-1)
         bound = self.mixture.bound
-        return Terms(value.clamp_(0.0, bound), by_distance.mul_(root), by_eta)  # type: ignore[arg-type]
+        return Terms(value.clamp(0.0, bound), by_distance.mul_(root), by_eta)  # type: ignore[arg-type]
+
+
+def _index(row: Tensor, column: Tensor) -> Tensor:
+    """The nearest node; that of NaN is any, as what is read there is multiplied by NaN."""
+    return torch.add(column, row, alpha=COLUMNS + 1).int().clamp(0, NODES - 1)
+
+
+def _transformed() -> bool:
+    """Whether a transform of torch.func, such as `vmap`, is at work."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:
+    """1/√(σ²+σ_p²)."""
+    if prior_scale.min() > 1 / WIDEST and scale.max() < WIDEST and prior_scale.max() < WIDEST:
+        return torch.addcmul(prior_scale.square(), scale, scale).rsqrt_()
+    # Some squares would leave the range of float32.
+    return torch.hypot(prior_scale, scale).reciprocal_()
 
 
 def _inner(array: Tensor) -> Tensor:
