@@ -117,6 +117,12 @@ def ours() -> Iterator[Predictor]:
         lambda x: bd.predict_at(net, likelihood, x, weights).probabilities,
         kept=True,
     )
+    short = tuple(drawn.bfloat16() for drawn in weights)
+    yield Predictor(
+        "bayesdiv, draws kept in bfloat16",
+        lambda x: bd.predict_at(net, likelihood, x, short).probabilities,
+        kept=True,
+    )
 
 
 # --- the peers -----------------------------------------------------------------------------------

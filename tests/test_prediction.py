@@ -120,6 +120,18 @@ def test_a_row_has_the_same_prediction_among_few_rows_and_among_many(cache, monk
         torch.testing.assert_close(one, found[0], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("rows", [1, 11])
+def test_draws_kept_in_half_precision_predict_nearly_the_same_in_the_dtype_of_the_inputs(rows):
+    net = bd.bayesianize(nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 2)), STANDARD)
+    weights = bd.draw_weights(net, 10)
+    short = tuple(drawn.bfloat16() for drawn in weights)
+    whole = bd.predict_at(net, bd.Classes(), X[:rows], weights).probabilities
+    found = bd.predict_at(net, bd.Classes(), X[:rows], short).probabilities
+    assert found.dtype == torch.float32
+    assert not torch.equal(found, whole)
+    torch.testing.assert_close(found, whole, rtol=0, atol=0.02)
+
+
 def test_threads_that_predict_with_one_network_get_the_numbers_of_one():
     net = bd.bayesianize(nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 1)), STANDARD)
     net.train()

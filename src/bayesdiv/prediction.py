@@ -76,6 +76,10 @@ def predict_at(
 ) -> Predictive:
     """The same with weights drawn before (`draw_weights`), which serve any number of calls.
 
+    Weights may be kept in another dtype, such as bfloat16: they take half the room, and on
+    processors that multiply it many rows take less than half the time. A network of random weights
+    alone then runs in that dtype; what it returns has the dtype of `x`.
+
     Examples:
         >>> import bayesdiv as bd
         >>> from torch.distributions import Normal
@@ -86,9 +90,13 @@ def predict_at(
     """
     with _evaluating(model):
         axis = weights[0].dim() - 2 if weights else 0
-        parts = _parts(x, axis, batch_size)
         kept = tuple(drawn.detach() for drawn in weights)
-        return Predictive(likelihood(_outputs(model, parts, axis, [kept], over)))
+        within = x
+        if kept and x.is_floating_point() and all_random(model):
+            within = x.to(kept[0].dtype)
+        parts = _parts(within, axis, batch_size)
+        outputs = _outputs(model, parts, axis, [kept], over)
+        return Predictive(likelihood(outputs if within is x else outputs.to(x.dtype)))
 
 
 @contextmanager
