@@ -21,17 +21,9 @@ from bayesdiv import cli, experiments, plots, runs, tuning
 from bayesdiv.cli import console
 from bayesdiv.data import load
 from bayesdiv.training import Diverged
+from command import call
 
 QUICK = ["--epochs", "3", "--test_samples", "5"]
-
-
-def call(*arguments: object) -> int:
-    """The exit code of the command line, run in this process."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,9 @@ import torch
 from torch.distributions import Laplace, Normal, StudentT, Uniform
 
 import browser
-from bayesdiv import JSA, JSG, KL, Exact, Quadrature, cli, explore, plots
+from bayesdiv import JSA, JSG, KL, Exact, Quadrature, explore, plots
 from bayesdiv.cli import console
+from command import call
 
 DRAWN = "document.querySelector('#sweep circle') !== null"
 # Sets controls as a person does: the number beside a slider, or a choice, then the event.
@@ -337,15 +338,6 @@ def test_the_page_holds_all_it_needs_and_the_colours_of_the_plots():
     )
     for name in ("KL", "JSG", "JSA"):
         assert f"--{name}: {plots.COLOURS[name]}" in html
-
-
-def call(*arguments):
-    """The exit code of the command line, run in this process."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 @pytest.fixture

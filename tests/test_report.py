@@ -19,12 +19,13 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 import browser
-from bayesdiv import JSA, KL, cli, experiments, report
+from bayesdiv import JSA, KL, experiments, report
 from bayesdiv.cli import console
 from bayesdiv.cli import report as command
 from bayesdiv.data import load
 from bayesdiv.experiments import Training
 from bayesdiv.report import charts, reading, sections, targets
+from command import call
 
 EVIL = "<script>document.title = 'broken'</script>"
 QUICK = Training(epochs=3, test_samples=8)
@@ -489,15 +490,6 @@ def test_a_run_that_does_not_say_where_its_data_came_from_has_a_page_too(tmp_pat
 
 
 # What it refuses -----------------------------------------------------------------------------
-
-
-def call(*arguments):
-    """The exit code of the command line, run in this process."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 @pytest.fixture

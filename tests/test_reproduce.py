@@ -8,25 +8,17 @@ from pathlib import Path
 import pytest
 
 import browser
-from bayesdiv import cli, runs
+from bayesdiv import runs
 from bayesdiv.cli import console
 from bayesdiv.paper import published
 from bayesdiv.paper.catalogue import CATALOGUE
 from bayesdiv.paper.item import Entry, Outcome, Verdict
 from bayesdiv.report.paper import Shown, markdown, page
+from command import call
 
 ROOT = Path(__file__).parent.parent
 EVIL = "<script>document.title = 'broken'</script>"
 CHEAP = "divergence_areas"
-
-
-def call(*arguments):
-    """The exit code of the command line, run in this process."""
-    try:
-        cli.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 @pytest.fixture(autouse=True)

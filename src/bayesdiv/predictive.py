@@ -7,7 +7,14 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, StudentT
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Independent,
+    StudentT,
+    TransformedDistribution,
+)
 
 
 @dataclass(frozen=True)
@@ -190,13 +197,19 @@ def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Te
         farthest = (df * torch.expm1(-2 * math.log(outside) / df)).sqrt().clamp(max=1e150)
         reach = distribution.scale * farthest
         return (distribution.loc - reach).amin(0), (distribution.loc + reach).amax(0)
-    try:
-        wanted = distribution.mean.double().new_full(distribution.batch_shape, probability)
-        each = distribution.icdf(wanted)
-    except NotImplementedError as error:
+    if not _has_icdf(distribution):
         name = type(distribution).__name__
-        raise ValueError(f"a quantile needs a distribution with icdf, got {name}") from error
+        raise ValueError(f"a quantile needs a distribution with icdf, got {name}")
+    wanted = distribution.mean.double().new_full(distribution.batch_shape, probability)
+    each = distribution.icdf(wanted)
     return each.amin(0), each.amax(0)
+
+
+def _has_icdf(distribution: Distribution) -> bool:
+    """Whether its class, or that of what it transforms, has a quantile function of its own."""
+    while isinstance(distribution, TransformedDistribution):
+        distribution = distribution.base_dist
+    return type(distribution).icdf is not Distribution.icdf
 
 
 def _between(low: Tensor, high: Tensor) -> Tensor:
