@@ -26,7 +26,8 @@ import bayesdiv as bd
 from bayesdiv.data import Part
 from bayesdiv.data.images import Parts
 from bayesdiv.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
-from bayesdiv.paper.images import CONTENDERS, OURS, Execution, Recorded, Setting, Training
+from bayesdiv.paper.images import Execution, Recorded, Training
+from bayesdiv.paper.images_protocol import CONTENDERS, OURS, Setting
 
 DEVICE = torch.device("cuda")
 BATCH = 256

@@ -15,8 +15,9 @@ from bayesdiv.data import Part
 from bayesdiv.data.images import Parts
 from bayesdiv.nets.resnet import small_stem
 from bayesdiv.paper import images_results, images_running
-from bayesdiv.paper.images import CONTENDERS, Protocol, Setting, run
+from bayesdiv.paper.images import run
 from bayesdiv.paper.images_plans import ALL, read_settings
+from bayesdiv.paper.images_protocol import CONTENDERS, Protocol, Setting
 from bayesdiv.paper.images_results import FOLDER, Place
 from bayesdiv.paper.item import Effort, Outcome
 

@@ -18,19 +18,11 @@ from bayesdiv import KL, Classes, Objective, Predictive, fused, runs
 from bayesdiv.data import DataError, Part
 from bayesdiv.data.images import Parts
 from bayesdiv.nets.resnet import small_stem
-from bayesdiv.paper import images, images_results, images_running
-from bayesdiv.paper.images import (
-    CONTENDERS,
-    PAPER,
-    PAPER_START,
-    Execution,
-    Protocol,
-    Setting,
-    Training,
-    run,
-)
+from bayesdiv.paper import images, images_protocol, images_results, images_running
+from bayesdiv.paper.images import Execution, Training, run
 from bayesdiv.paper.images_data import parts
 from bayesdiv.paper.images_plans import PLANS, Job, candidates, needed, plan, refined, toy
+from bayesdiv.paper.images_protocol import CONTENDERS, PAPER, PAPER_START, Protocol, Setting
 from bayesdiv.paper.images_results import Place
 from bayesdiv.paper.images_running import Machine, Queue
 
@@ -192,7 +184,7 @@ def test_an_epoch_leaves_out_what_fills_no_batch_and_keeps_the_order_if_asked():
     training.epoch(0, step)
     assert len(set(taken)) == 32
     assert taken != sorted(taken)
-    training.protocol = replace(TINY, order=images.in_order)
+    training.protocol = replace(TINY, order=images_protocol.in_order)
     taken.clear()
     training.epoch(0, step)
     assert taken == list(range(32))
@@ -206,8 +198,14 @@ def test_the_learning_rate_follows_its_schedule():
         training.epoch(number, lambda: rates.append(training.rate.item()))
     expected = [3e-3 * 0.5 * (1 + math.cos(math.pi * step / 8)) for step in range(8)]
     assert rates == pytest.approx(expected)
-    assert [images.stepped(epoch, 50) for epoch in (0, 4, 8, 12, 20)] == [1, 0.1, 0.01, 1e-3, 1e-4]
-    assert images.constant(30, 50) == 1.0
+    assert [images_protocol.stepped(epoch, 50) for epoch in (0, 4, 8, 12, 20)] == [
+        1,
+        0.1,
+        0.01,
+        1e-3,
+        1e-4,
+    ]
+    assert images_protocol.constant(30, 50) == 1.0
 
 
 def test_predictions_average_probabilities_of_draws_that_are_always_alike():
@@ -363,7 +361,7 @@ def test_the_papers_plan_has_its_settings():
     assert jobs["kl"].protocol == replace(PAPER, pixels=64, epochs=25)
     patches = {job.place.contender: job for job in plan("histopathology-paper").jobs(Path())}
     assert patches["js_a"].setting == Setting("js_a", 1e-4, 100, 0.0729, PAPER_START)
-    assert patches["kl"].protocol.schedule is images.stepped
+    assert patches["kl"].protocol.schedule is images_protocol.stepped
 
 
 def test_folds_share_no_image_between_their_parts():

@@ -11,8 +11,8 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from bayesdiv.paper import tables
-from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_plans import NOISE, THREE
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import folds
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict

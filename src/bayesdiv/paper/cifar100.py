@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_plans import THREE
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import accuracy_on_test, difference
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict

@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 
 from bayesdiv import runs
 from bayesdiv.nets.resnet import small_stem
-from bayesdiv.paper.images import (
+from bayesdiv.paper.images_protocol import (
     CONTENDERS,
     OURS,
     PAPER,

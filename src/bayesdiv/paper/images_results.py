@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bayesdiv import runs
 from bayesdiv.data.images import FOLDS
-from bayesdiv.paper.images import CONTENDERS, Setting
+from bayesdiv.paper.images_protocol import CONTENDERS, Setting
 
 FOLDER = "images"
 BY_PATIENT = "by-patient"

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from bayesdiv import runs
-from bayesdiv.paper.images import CONTENDERS, run
+from bayesdiv.paper.images import run
 from bayesdiv.paper.images_data import TOYS, parts
 from bayesdiv.paper.images_plans import Job, Plan, needed, plan, toy
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import FOLDER, Place, absent
 from bayesdiv.paper.item import Effort, Tell
 

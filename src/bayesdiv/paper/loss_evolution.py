@@ -4,8 +4,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_plans import THREE
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict
 from bayesdiv.paper.training_curves import BAND, Curves, demand, dress, finished, line, panels

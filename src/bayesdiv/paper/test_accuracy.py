@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_plans import THREE, plan
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import Difference, accuracy_on_test, difference, folds
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdiv.paper import tables
-from bayesdiv.paper.images import CONTENDERS
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import found
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict

@@ -10,8 +10,8 @@ from statistics import stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bayesdiv import plots, runs
-from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_plans import NOISE, THREE
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import difference, folds, validation_accuracy
 from bayesdiv.paper.images_running import Requirement, is_toy
 from bayesdiv.paper.item import Outcome, Verdict

@@ -9,8 +9,8 @@ from typing import Any
 
 from bayesdiv import runs
 from bayesdiv.paper import tables
-from bayesdiv.paper.images import CONTENDERS, Setting
 from bayesdiv.paper.images_plans import NOISE, read_settings
+from bayesdiv.paper.images_protocol import CONTENDERS, Setting
 from bayesdiv.paper.images_results import FOLDER, searched, tuned, validation_accuracy
 from bayesdiv.paper.images_running import SearchRequirement
 from bayesdiv.paper.item import Outcome, Verdict

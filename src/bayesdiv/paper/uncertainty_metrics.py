@@ -6,8 +6,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from bayesdiv.paper import tables
-from bayesdiv.paper.images import CONTENDERS
 from bayesdiv.paper.images_plans import ALL, THREE
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import folds
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bayesdiv.paper.deterministic_baseline import magnified
-from bayesdiv.paper.images import CONTENDERS
+from bayesdiv.paper.images_protocol import CONTENDERS
 from bayesdiv.paper.images_results import difference, validation_accuracy
 from bayesdiv.paper.images_running import Requirement
 from bayesdiv.paper.item import Outcome, Verdict
