@@ -33,7 +33,7 @@ from bayesdiv.paper.images_protocol import (
     Protocol,
     Setting,
     in_order,
-    told,
+    readable,
 )
 from bayesdiv.paper.item import Tell
 from bayesdiv.paper.regression import hardware
@@ -419,7 +419,9 @@ def run(
         "at_end": at_end,
         "seconds_per_epoch": _typical([line["seconds"] for line in history]),
         "seconds": time.perf_counter() - began,
-        "execution": {each.name: told(getattr(execution, each.name)) for each in fields(execution)},
+        "execution": {
+            each.name: readable(getattr(execution, each.name)) for each in fields(execution)
+        },
         "hardware": hardware(device),
         "torch": torch.__version__,
         "version": bayesdiv.__version__,

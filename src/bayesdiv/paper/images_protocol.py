@@ -99,10 +99,10 @@ class Protocol:
 
     def told(self) -> dict[str, Any]:
         """As a result file says it: functions and priors by name."""
-        return {each.name: told(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: readable(getattr(self, each.name)) for each in fields(self)}
 
 
-def told(value: object) -> object:
+def readable(value: object) -> object:
     """A value of a protocol as JSON can hold it."""
     if isinstance(value, int | float | str):
         return value
