@@ -22,7 +22,7 @@ from torch.nn.functional import softplus
 from torch.profiler import ProfilerActivity, profile
 
 import bayesdiv as bd
-from bayesdiv.gaussian import SoftplusNormal
+from bayesdiv.divergence.gaussian import SoftplusNormal
 
 Value = Callable[[Normal], Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -23,7 +23,7 @@ from torch.distributions import Normal
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import bayesdiv as bd
-from bayesdiv.gaussian import SoftplusNormal
+from bayesdiv.divergence.gaussian import SoftplusNormal
 
 COUNTS = (1_000, 10_000, 100_000, 1_000_000, 11_200_000, 100_000_000)
 DIVERGENCES = {"KL": bd.KL(), "JS-G": bd.JSG(0.3), "JS-A": bd.JSA(0.3)}

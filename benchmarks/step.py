@@ -115,7 +115,7 @@ def deterministic(task: Task) -> Contender:
 
 
 def floor(task: Task, draws: int) -> Iterator[Contender]:
-    from bayesdiv import noise
+    from bayesdiv.compute import noise
 
     net = task.plain()
     count = sum(p.numel() for p in net.parameters())

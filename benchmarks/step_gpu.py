@@ -23,11 +23,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import bayesdiv as bd
-from bayesdiv.data import Part
-from bayesdiv.data.images import Parts
-from bayesdiv.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
-from bayesdiv.paper.images import Execution, Recorded, Training
-from bayesdiv.paper.images_protocol import CONTENDERS, OURS, Setting
+from bayesdiv.app.data import Part
+from bayesdiv.app.data.images import Parts
+from bayesdiv.app.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
+from reproduction.images.protocol import CONTENDERS, OURS, Setting
+from reproduction.images.training import Execution, Recorded, Training
 
 DEVICE = torch.device("cuda")
 BATCH = 256

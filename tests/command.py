@@ -1,12 +1,24 @@
-"""The command line, run in the process of a test."""
+"""The command lines, run in the process of a test."""
 
-from bayesdiv import cli
+from collections.abc import Callable
+
+from bayesdiv.app import cli
+from reproduction import command
 
 
 def call(*arguments: object) -> int:
-    """Its exit code."""
+    """The exit code of `bayesdiv`."""
+    return _code(cli.main, arguments)
+
+
+def reproduce(*arguments: object) -> int:
+    """The exit code of `python -m reproduction`."""
+    return _code(command.main, arguments)
+
+
+def _code(main: Callable[[list[str]], None], arguments: tuple[object, ...]) -> int:
     try:
-        cli.main([str(argument) for argument in arguments])
+        main([str(argument) for argument in arguments])
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0

@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv import runs
+from bayesdiv.app import runs
 
 EPOCHS = 6
 CHECKPOINT = "checkpoint.safetensors"

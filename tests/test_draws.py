@@ -11,7 +11,7 @@ from torch.distributions import Normal
 from torch.nn.utils.parametrizations import spectral_norm
 
 import bayesdiv as bd
-from bayesdiv.layout import everything
+from bayesdiv.model.layout import everything
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.gaussian import SoftplusNormal
+from bayesdiv.divergence.gaussian import SoftplusNormal
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,7 +6,7 @@ import pytest
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv import closed_form
+from bayesdiv.divergence import closed_form
 from bayesdiv.testing import check_divergence
 
 SKEWED = [bd.JSG, bd.WeightedKL, bd.JSA, bd.UnmodifiedJSG, bd.UnmodifiedJSA]

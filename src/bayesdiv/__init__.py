@@ -1,8 +1,7 @@
 """Bayesian neural networks held near their prior by a divergence of your choice."""
 
-from bayesdiv import closed_form, metrics
-from bayesdiv.bayesian import Bayesian, at_mean, bayesian_modules, bayesianize, stacked
-from bayesdiv.divergences import (
+from bayesdiv import metrics
+from bayesdiv.divergence import (
     JSA,
     JSG,
     KL,
@@ -15,13 +14,18 @@ from bayesdiv.divergences import (
     UnmodifiedJSA,
     UnmodifiedJSG,
     WeightedKL,
+    closed_form,
     joint_jsa,
 )
+from bayesdiv.divergence.estimators import (
+    Auto,
+    Estimator,
+    Exact,
+    MonteCarlo,
+    NoExactForm,
+    Quadrature,
+)
 from bayesdiv.draws import Batched, Loop, Over, batched, draw_weights, draws, loop
-from bayesdiv.estimators import Auto, Estimator, Exact, MonteCarlo, NoExactForm, Quadrature
-from bayesdiv.evidence import ELBO, ChiVI, Evidence, RenyiVI, TotalVariationVI
-from bayesdiv.graphs import Graphed
-from bayesdiv.layout import Layout, everything, unfrozen
 from bayesdiv.likelihoods import (
     Binary,
     Classes,
@@ -31,13 +35,26 @@ from bayesdiv.likelihoods import (
     StudentTNoise,
     balanced,
 )
-from bayesdiv.objective import Constraint, Loss, Objective, WarmUp
-from bayesdiv.posteriors import MeanField, Point, Posterior
+from bayesdiv.model.bayesian import Bayesian, at_mean, bayesian_modules, bayesianize, stacked
+from bayesdiv.model.layout import Layout, everything, unfrozen
+from bayesdiv.model.posteriors import MeanField, Point, Posterior
+from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
+from bayesdiv.objective.evidence import ELBO, ChiVI, Evidence, RenyiVI, TotalVariationVI
+from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
-from bayesdiv.priors import AroundStart, FanIn, Prior, ScaleMixture
-from bayesdiv.training import Batches, Diverged, Epoch, EpochLoss, each_rank, fit, shared, step
-from bayesdiv.trials import TrialsEpoch, fit_trials
+from bayesdiv.training.fit import (
+    Batches,
+    Diverged,
+    Epoch,
+    EpochLoss,
+    each_rank,
+    fit,
+    shared,
+    step,
+)
+from bayesdiv.training.steps import Graphed
+from bayesdiv.training.trials import TrialsEpoch, fit_trials
 
 __version__ = "0.1.0"
 
@@ -124,7 +141,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """The estimators are loaded when they are asked for: scikit-learn is a heavy import."""
     if name in ("BayesianClassifier", "BayesianRegressor"):
-        from bayesdiv import tabular
+        from bayesdiv.app import sklearn as tabular
 
         return getattr(tabular, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """`python -m bayesdiv` is the command `bayesdiv`."""
 
-from bayesdiv.cli import main
+from bayesdiv.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bayesdiv.bayesian import Bayesian, bayesian_modules, using
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
 Weights = tuple[Tensor, ...]

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from bayesdiv.bayesian import bayesian_modules
 from bayesdiv.draws import BUSY, Over, Weights, all_random, draw_weights, draws, loop
+from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.predictive import Predictive
 
 # Weights that stay in a CPU's last cache until they are used, 8 MiB in single precision: so drawn,

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Laplace, Normal
 
-from bayesdiv import closed_form
-from bayesdiv.divergences.base import Divergence
-from bayesdiv.estimators import Exact, MonteCarlo, Quadrature
+from bayesdiv.divergence import closed_form
+from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.estimators import Exact, MonteCarlo, Quadrature
 
 Pair = tuple[Distribution, Distribution]
 

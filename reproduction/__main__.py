@@ -1,0 +1,6 @@
+"""`python -m reproduction`: the paper's tables and figures, from committed results or anew."""
+
+from reproduction.command import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Tables and figures of the paper that follow from formulas alone."""

@@ -1,0 +1,1 @@
+"""Readers of data that only the paper's experiments need."""

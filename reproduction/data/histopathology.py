@@ -1,0 +1,439 @@
+"""Breast histopathology patches (IDC), read from the public folder, split at random or by patient.
+
+The set (Janowczyk and Madabhushi 2016, Cruz-Roa et al. 2014) has 277,524 patches of 50 by 50 pixels
+from slides of 279 patients: class 1 shows invasive ductal carcinoma, class 0 does not.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesdiv.app.data import DataError, Part
+from bayesdiv.app.data.images import FOLDS, Parts, check_fold
+
+CLASSES = ("no IDC", "IDC")
+FOLDER = "IDC_regular_ps50_idx5"
+CACHE = "histopathology.npz"
+_SIDE = 50
+_NAME = re.compile(r"(?P<patient>.+)_idx5_x\d+_y\d+_class(?P<label>[01])\.png")
+_AT_A_TIME = 256  # files a thread reads before it hands them over
+_ADDRESS = "kaggle.com/datasets/paultimothymooney/breast-histopathology-images"
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """Patches with their classes and the patients that they come from.
+
+    Args:
+        images: (N, 3, 50, 50) uint8.
+        labels: (N,) indices of `classes`, int64.
+        patient: (N,) indices of `patients`, int64.
+        patients: their ids, as the folders are named.
+        skipped: how many patches at the border of a slide were smaller, and left out.
+        classes: names of the two classes.
+
+    Examples:
+        >>> pixels = torch.zeros(10, 3, 50, 50, dtype=torch.uint8)
+        >>> patches = Patches(pixels, torch.zeros(10).long(), torch.arange(10) // 5, ("7", "8"), 0)
+        >>> train, validation, test = patches.fold(1)
+        >>> len(train.x), len(validation.x), len(test.x)
+        (6, 2, 2)
+    """
+
+    images: Tensor
+    labels: Tensor
+    patient: Tensor
+    patients: tuple[str, ...]
+    skipped: int
+    classes: tuple[str, ...] = CLASSES
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def fold(self, number: int, seed: int = 0, by: "Split | None" = None) -> Parts:
+        """Run `number` of five: a fifth is tested on, of the rest the `number`-th fifth validates.
+
+        Args:
+            number: from 1 to 5; the test part is the same in all.
+            seed: of the order that the parts are cut from.
+            by: `at_random`, as in the paper and where this is None, or `by_patient`.
+        """
+        return self.at((by or at_random)(self, number, seed))
+
+    def at(self, rows: "Rows") -> Parts:
+        """The patches of these rows."""
+        return Parts(*(Part(self.images[part], self.labels[part]) for part in rows))
+
+
+class Rows(NamedTuple):
+    """Which patches are in each part.
+
+    Examples:
+        >>> Rows(torch.tensor([0, 2]), torch.tensor([1]), torch.tensor([3])).train
+        tensor([0, 2])
+    """
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+Split = Callable[[Patches, int, int], Rows]
+
+
+def at_random(patches: Patches, fold: int, seed: int = 0) -> Rows:
+    """Each patch for itself, as in the paper: 20 % test, then five folds of the rest.
+
+    Such a test part flatters: neighbouring patches of one slide, which look alike, fall into both
+    training and test part. `leak` says how many; `by_patient` keeps them together.
+
+    Examples:
+        >>> pixels = torch.zeros(50, 3, 50, 50, dtype=torch.uint8)
+        >>> patches = Patches(pixels, torch.zeros(50).long(), torch.arange(50) // 5, tuple("ab"), 0)
+        >>> [len(part) for part in at_random(patches, fold=2)]
+        [32, 8, 10]
+    """
+    check_fold(fold)
+    order = torch.randperm(len(patches), generator=torch.Generator().manual_seed(seed))
+    test, rest = order.tensor_split([round(len(order) / 5)])
+    fifths = list(rest.tensor_split(FOLDS))
+    validation = fifths.pop(fold - 1)
+    return _checked(Rows(torch.cat(fifths), validation, test), patches)
+
+
+def by_patient(patches: Patches, fold: int, seed: int = 0) -> Rows:
+    """All patches of a patient in one part, so that the test part holds unseen patients only.
+
+    Patients are taken in a random order and the parts cut where about 20 % of the patches, and
+    then each fifth of the rest, are reached.
+
+    Examples:
+        >>> pixels = torch.zeros(50, 3, 50, 50, dtype=torch.uint8)
+        >>> patches = Patches(pixels, torch.zeros(50).long(), torch.arange(50) // 2, tuple("ab"), 0)
+        >>> leak(patches, by_patient(patches, fold=1))
+        0.0
+    """
+    check_fold(fold)
+    sizes = patches.patient.bincount()
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
+    test, rest = order.tensor_split(_cuts(sizes[order], [0.2]))
+    fifths = list(rest.tensor_split(_cuts(sizes[rest], [0.2, 0.4, 0.6, 0.8])))
+    validation = fifths.pop(fold - 1)
+    parts = (torch.cat(fifths), validation, test)
+    rows = (torch.isin(patches.patient, part).nonzero().squeeze(1) for part in parts)
+    return _checked(Rows(*rows), patches)
+
+
+def _cuts(sizes: Tensor, shares: list[float]) -> list[int]:
+    """Before which patient to cut, so that those before have these shares of the patches."""
+    reached = sizes.cumsum(0) - sizes / 2  # a patient belongs where his middle patch does
+    return [int((reached < share * sizes.sum()).sum()) for share in shares]
+
+
+def _checked(rows: Rows, patches: Patches) -> Rows:
+    if min(map(len, rows)) == 0:
+        raise DataError(
+            f"every part must have patches, got {tuple(map(len, rows))} of {len(patches)} patches "
+            f"and {len(patches.patient.unique())} patients"
+        )
+    return rows
+
+
+def leak(patches: Patches, rows: Rows) -> float:
+    """The share of test patches whose patient has patches in the training part too.
+
+    Examples:
+        >>> pixels = torch.zeros(4, 3, 50, 50, dtype=torch.uint8)
+        >>> patches = Patches(pixels, torch.zeros(4).long(), torch.tensor([0, 0, 1, 2]), ("7",), 0)
+        >>> leak(patches, Rows(torch.tensor([0]), torch.tensor([2]), torch.tensor([1, 3])))
+        0.5
+    """
+    seen = torch.isin(patches.patient[rows.test], patches.patient[rows.train])
+    return seen.double().mean().item()
+
+
+def read_patches(folder: str | Path | None = None, *, cache: str | Path | None = None) -> Patches:
+    """All patches of the public folder, PATIENT/CLASS/PATIENT_idx5_xX_yY_classCLASS.png.
+
+    The whole set takes minutes to read and 2 GB of memory.
+
+    Args:
+        folder: the one with the patients' folders, or the one around it. None is
+            IDC_regular_ps50_idx5 in $BAYESDIV_DATA. There is no address to download from without
+            an account: the set is "Breast Histopathology Images" by Paul Mooney on Kaggle.
+        cache: a folder to keep the arrays in, which the next call takes if names and sizes of the
+            files are still the same.
+
+    Examples:
+        >>> read_patches("nowhere")
+        Traceback (most recent call last):
+        bayesdiv.app.data.DataError: histopathology must be a folder of PATIENT/CLASS/*.png, got ...
+    """
+    files = _listed(_root(_named(folder)))
+    if cache is None:
+        return _decoded(files)
+    path, source = Path(cache) / CACHE, _fingerprint(files)
+    if path.is_file():
+        try:
+            patches, known = _loaded(path)
+        except DataError:
+            known = ""  # damaged: written anew
+        if known == source:
+            return patches
+    patches = _decoded(files)
+    _save(patches, path, source)
+    return patches
+
+
+def save_patches(patches: Patches, file: str | Path) -> None:
+    """Write patches as one .npz file, for `load_patches`: whole or not at all."""
+    _save(patches, Path(file), "")
+
+
+def load_patches(file: str | Path) -> Patches:
+    """Patches from a file of `save_patches`, or from a cache; nothing is ever unpickled.
+
+    This needs neither the folder nor Pillow, so it serves to bring the set to another machine.
+
+    Examples:
+        >>> load_patches("nowhere.npz")
+        Traceback (most recent call last):
+        bayesdiv.app.data.DataError: nowhere.npz does not exist
+    """
+    return _loaded(Path(file))[0]
+
+
+class _File(NamedTuple):
+    path: str
+    patient: str
+    label: int
+    size: int
+
+
+def _named(folder: str | Path | None) -> Path:
+    """The folder that is named by the user or by the environment."""
+    if folder is not None:
+        return Path(folder)
+    from bayesdiv.app.data.downloads import data_folder
+
+    around = data_folder()
+    if around is None:
+        raise DataError(
+            f"histopathology must be given as a folder, got none: get it from {_ADDRESS}, which "
+            "asks for an account, and unpack it"
+        )
+    return around / FOLDER
+
+
+def _root(folder: Path) -> Path:
+    """The folder of the patients' folders: this one, or the only such one inside it."""
+    if not folder.is_dir():
+        raise _no_patches(folder, "which is no folder")
+    # The archive on Kaggle has the patients both at its top and one folder deeper: take one.
+    if _has_patients(folder):
+        return folder
+    inside = [child for child in sorted(folder.iterdir()) if child.is_dir()]
+    found = [child for child in inside if _has_patients(child)]
+    if len(found) != 1:
+        raise _no_patches(folder, f"which has {len(found)} such folders inside")
+    return found[0]
+
+
+def _has_patients(folder: Path) -> bool:
+    return any((child / name).is_dir() for child in folder.iterdir() for name in ("0", "1"))
+
+
+def _no_patches(folder: Path, why: str) -> DataError:
+    return DataError(
+        f"histopathology must be a folder of PATIENT/CLASS/*.png, got {folder}, {why}: get it from "
+        f"{_ADDRESS}, which asks for an account, and unpack it"
+    )
+
+
+def _listed(root: Path) -> list[_File]:
+    """All patches of a folder, in the order of their names."""
+    found = []
+    for patient in _folders(root):
+        for group in _folders(patient.path):
+            with os.scandir(group.path) as entries:
+                pngs = [entry for entry in entries if _is_png(entry.name)]
+            found += [_file(entry, patient.name, group.name) for entry in pngs]
+    if not found:
+        raise _no_patches(root, "which has no .png files there")
+    return sorted(found)
+
+
+def _is_png(name: str) -> bool:
+    return name.lower().endswith(".png") and not name.startswith(".")
+
+
+def _folders(path: str | Path) -> list["os.DirEntry[str]"]:
+    with os.scandir(path) as entries:
+        return sorted((entry for entry in entries if entry.is_dir()), key=lambda entry: entry.name)
+
+
+def _file(entry: "os.DirEntry[str]", patient: str, group: str) -> _File:
+    told = _NAME.fullmatch(entry.name)
+    if told is None or (told["patient"], told["label"]) != (patient, group):
+        raise DataError(
+            f"a patch must be named {patient}_idx5_xX_yY_class{group}.png, as its folders are, got "
+            f"{entry.path}"
+        )
+    return _File(entry.path, patient, int(group), entry.stat().st_size)
+
+
+def _fingerprint(files: list[_File]) -> str:
+    """Names and sizes in a few letters: other files have others."""
+    lines = "\n".join(f"{Path(file.path).name} {file.size}" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _decoded(files: list[_File]) -> Patches:
+    """Pixels of all files, read by several threads."""
+    images = np.empty((len(files), 3, _SIDE, _SIDE), np.uint8)
+    kept: list[_File] = []
+    groups = [files[start : start + _AT_A_TIME] for start in range(0, len(files), _AT_A_TIME)]
+    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+    try:
+        with _bar(len(files)) as advance:
+            for group, found in zip(groups, pool.map(_pixels_of_all, groups), strict=True):
+                for file, pixels in zip(group, found, strict=True):
+                    if pixels is not None:
+                        images[len(kept)] = pixels
+                        kept.append(file)
+                advance(len(group))
+    finally:
+        pool.shutdown(cancel_futures=True)  # or an error would wait for all the other files
+    if not kept:
+        raise DataError(f"patches must have {_SIDE}×{_SIDE} pixels, got smaller ones only")
+    patients = sorted({file.patient for file in kept})
+    place = {patient: index for index, patient in enumerate(patients)}
+    return Patches(
+        torch.from_numpy(images[: len(kept)]),
+        torch.tensor([file.label for file in kept]),
+        torch.tensor([place[file.patient] for file in kept]),
+        tuple(patients),
+        skipped=len(files) - len(kept),
+    )
+
+
+def _pixels_of_all(files: list[_File]) -> list[NDArray[np.uint8] | None]:
+    return [_pixels(file.path) for file in files]
+
+
+def _pixels(path: str) -> NDArray[np.uint8] | None:
+    """One patch, (3, 50, 50); None where it is smaller, at the border of a slide."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            if max(image.size) > _SIDE:  # before a pixel is read: a small file can hold a huge one
+                raise DataError(
+                    f"a patch must have at most {_SIDE}×{_SIDE} pixels, got "
+                    f"{image.width}×{image.height} in {path}"
+                )
+            if min(image.size) < _SIDE:
+                return None
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+    except DataError:
+        raise
+    except Exception as error:  # whatever a damaged file makes the reader stumble over
+        raise DataError(f"{path} is no readable .png file: {error}") from None
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal, gone at the end; gives what moves it on."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (TextColumn("reading patches"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def _save(patches: Patches, path: Path, source: str) -> None:
+    arrays = {
+        "images": patches.images.cpu().numpy(),
+        "labels": patches.labels.cpu().numpy(),
+        "patient": patches.patient.cpu().numpy(),
+        "patients": np.array(patches.patients),
+        "skipped": np.array(patches.skipped),
+        "source": np.array(source),
+    }
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(f"{path} could not be written: {error.strerror or error}") from None
+
+
+def _loaded(path: Path) -> tuple[Patches, str]:
+    """Patches of a file, and what they were read from."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+            arrays = dict(found)
+        images, labels, patient = (arrays[key] for key in ("images", "labels", "patient"))
+        patients = tuple(map(str, arrays["patients"]))
+        skipped, source = int(arrays["skipped"]), str(arrays["source"])
+    except Exception as error:  # whatever a damaged file makes the reader stumble over
+        raise DataError(f"{path} is no whole file of patches: {error}") from None
+    _check_arrays(path, images, labels, patient, patients)
+    images, labels, patient = (torch.from_numpy(array) for array in (images, labels, patient))
+    return Patches(images, labels, patient, patients, skipped), source
+
+
+def _check_arrays(
+    path: Path,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    patient: NDArray[np.int64],
+    patients: tuple[str, ...],
+) -> None:
+    if images.dtype != np.uint8 or images.shape[1:] != (3, _SIDE, _SIDE):
+        raise DataError(
+            f"{path} must hold uint8 images of 3×{_SIDE}×{_SIDE}, got {images.dtype} {images.shape}"
+        )
+    for name, values, most in (
+        ("labels", labels, len(CLASSES)),
+        ("patient", patient, len(patients)),
+    ):
+        if values.dtype != np.int64 or values.shape != images.shape[:1]:
+            raise DataError(f"{path} must hold one of {name} for each of {len(images)} patches")
+        if values.size and not 0 <= values.min() <= values.max() < most:
+            raise DataError(f"{name} in {path} must lie between 0 and {most - 1}")

@@ -1,0 +1,277 @@
+"""Runs of the image experiments: one after the other or several at a time, file by file.
+
+A plan that was stopped goes on with the files that are missing.
+"""
+
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesdiv.app import runs
+from reproduction.images.data import TOYS, parts
+from reproduction.images.plans import Job, Plan, needed, plan, toy
+from reproduction.images.protocol import CONTENDERS
+from reproduction.images.results import FOLDER, Place, absent
+from reproduction.images.training import run
+from reproduction.item import Effort, Tell
+
+
+def compute_job(
+    job: Job, folder: Path | None, device: torch.device, tell: Tell = lambda line: None
+) -> dict[str, Any]:
+    """The result of one run."""
+    place = job.place
+    told = run(
+        parts(job.data, place, folder, device),
+        job.setting,
+        job.protocol,
+        seed=place.fold,
+        tell=tell,
+    )
+    where = {"experiment": place.experiment, "contender": place.contender, "tag": place.tag}
+    return {**where, "data": job.data, "fold": place.fold, "noise": place.noise, **told}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What computes.
+
+    Args:
+        device: the GPU or the CPU.
+        processes: runs at a time; several fill a GPU better than one.
+        folder: of the data; None is BAYESDIV_DATA.
+        limit: seconds after which no further run is begun.
+    """
+
+    device: torch.device
+    processes: int = 1
+    folder: Path | None = None
+    limit: float = math.inf
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """This one, with its GPU if it has one."""
+        return cls(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+class Queue:
+    """Runs of several plans, handed out in their order as soon as what they need has ended.
+
+    While the last runs of a search end, those of a plan that does not need it begin.
+
+    Args:
+        jobs: from the name of a plan to a function that lists its runs, called when they may begin.
+        needs: from the name of a plan to the plans that must have ended before.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Callable[[], Sequence[Job]]],
+        needs: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._lists = dict(jobs)
+        self._needs = needs or {}
+        self._waiting: dict[str, list[Job]] = {}
+        self._running: dict[Job, str] = {}
+
+    def take(self) -> Job | None:
+        """The next run that may begin; None if none may now."""
+        for name in [name for name in self._lists if name not in self._waiting]:
+            if not any(self._is_open(need) for need in self._needs.get(name, ())):
+                self._waiting[name] = list(self._lists[name]())
+        # In the order of the plans, not in that in which they could begin.
+        for name in self._lists:
+            if self._waiting.get(name):
+                job = self._waiting[name].pop(0)
+                self._running[job] = name
+                return job
+        return None
+
+    def ended(self, job: Job) -> None:
+        """Tell that a run has its result, or failed."""
+        del self._running[job]
+
+    def _is_open(self, name: str) -> bool:
+        if name not in self._lists:
+            return False
+        return bool(self._waiting.get(name, True)) or name in self._running.values()
+
+
+def computed(
+    queue: Queue, machine: Machine, tell: Tell = lambda line: None
+) -> Iterator[tuple[Job, dict[str, Any]]]:
+    """Each run with its result, as they finish.
+
+    A run that fails is told and does not stop the others; their names are raised at the end.
+    """
+    began, failed = time.monotonic(), []
+    count = 0
+    for job, result in _finished(queue, machine, began, tell):
+        count += 1
+        if isinstance(result, Exception):
+            failed.append(job)
+            tell(f"{job.place} failed: {type(result).__name__}: {result}")
+        else:
+            yield job, {**result, "processes": machine.processes}
+        # Only now, when its result is written, may that begin which reads it.
+        queue.ended(job)
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {count} runs failed, the first: {failed[0].place}")
+
+
+def _finished(
+    queue: Queue, machine: Machine, began: float, tell: Tell
+) -> Iterator[tuple[Job, dict[str, Any] | Exception]]:
+    def following() -> Job | None:
+        return queue.take() if time.monotonic() - began < machine.limit else None
+
+    if machine.processes == 1:
+        while (job := following()) is not None:
+            yield job, _attempt(job, machine, tell)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or 1) // machine.processes)
+    pool = ProcessPoolExecutor(machine.processes, spawn, torch.set_num_threads, (threads,))
+    running: dict[Future[dict[str, Any] | Exception], Job] = {}
+    with pool:
+        while True:
+            # Handed over one by one, so that none begins after the limit.
+            while len(running) < machine.processes and (job := following()) is not None:
+                running[pool.submit(_attempt, job, machine)] = job
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+
+
+def _attempt(job: Job, machine: Machine, tell: Tell | None = None) -> dict[str, Any] | Exception:
+    try:
+        return compute_job(job, machine.folder, machine.device, tell or _silent)
+    except Exception as error:  # told by `computed`; the other runs go on
+        return error
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def execute(
+    names: Sequence[str],
+    results: Path,
+    machine: Machine,
+    tell: Tell,
+    *,
+    changed: Callable[[Plan], Plan] = lambda whole: whole,
+) -> None:
+    """Compute what plans have no files of; each result is written as soon as it is there.
+
+    Args:
+        names: of the plans.
+        results: the folder of all results.
+        machine: what computes.
+        tell: called with a line a run.
+        changed: what to make of each plan, such as `toy`.
+    """
+    plans = {name: changed(plan(name)) for name in names}
+    for whole in plans.values():
+        _check_kind(whole, results)
+
+    def jobs(name: str) -> list[Job]:
+        found = missing(plans[name].jobs(results), results)
+        tell(f"{name}: {len(found)} runs to do")
+        return found
+
+    queue = Queue(
+        {name: partial(jobs, name) for name in plans},
+        {name: whole.needs for name, whole in plans.items()},
+    )
+    began = time.monotonic()
+    for job, told in computed(queue, machine, tell):
+        runs.write_json(job.place.path(results), told)
+        tell(f"{job.place} {_in_words(told)}, after {time.monotonic() - began:.0f} s")
+
+
+def missing(jobs: Sequence[Job], results: Path) -> list[Job]:
+    """The runs that have no result yet."""
+    return [job for job in jobs if not job.place.path(results).exists()]
+
+
+def is_toy(results: Path) -> bool:
+    """Whether the results are of a toy size; a folder holds one kind only."""
+    first = next((results / FOLDER).glob("*/*/*.json"), None)
+    return first is not None and runs.read_json(first)["data"] in TOYS
+
+
+def _check_kind(whole: Plan, results: Path) -> None:
+    there = next((results / FOLDER).glob("*/*/*.json"), None)
+    if there is not None and is_toy(results) != (whole.data in TOYS):
+        raise runs.RunError(
+            f"{results} must hold either toy or full results, got {there}: give another folder"
+        )
+
+
+def _in_words(told: Mapping[str, Any]) -> str:
+    if told["diverged"]:
+        return f"diverged in epoch {told['diverged_epoch']}"
+    best = told["at_best"]
+    if best is None:
+        return f"took {told['seconds_per_epoch']:.2f} s an epoch"
+    return (
+        f"has validation {best['validation']['mean']['accuracy']:.1%}, test "
+        f"{best['test']['mean']['accuracy']:.1%} at epoch {told['best_epoch']}, took "
+        f"{told['seconds']:.0f} s"
+    )
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """The runs that a table or figure is made of; its `missing` and `compute` are the item's.
+
+    Args:
+        plans: names of the plans that they belong to.
+        contenders: those losses of the plans that are shown.
+
+    Examples:
+        >>> Requirement(("cifar100",), ("kl",)).missing(Path("nowhere"))
+        ['cifar100: KL, fold 1, noise 0.5']
+    """
+
+    plans: tuple[str, ...]
+    contenders: tuple[str, ...] = tuple(CONTENDERS)
+
+    def places(self, results: Path) -> list[Place]:
+        """Where their results are to lie."""
+        every = [place for name in self.plans for place in plan(name).places()]
+        return [place for place in every if place.contender in self.contenders]
+
+    def missing(self, results: Path) -> list[str]:
+        """Which runs have no file yet."""
+        return absent(self.places(results), results)
+
+    def compute(self, results: Path, effort: Effort, tell: Tell) -> None:
+        """Train what is missing: minutes on a GPU, hours or days on a CPU."""
+        compute(results, self.plans, effort, tell)
+
+
+class SearchRequirement(Requirement):
+    """All tries of searches, which have several settings of a loss."""
+
+    def places(self, results: Path) -> list[Place]:
+        """Where the results of the tries that are known by now are to lie."""
+        return [job.place for name in self.plans for job in plan(name).jobs(results)]
+
+
+def compute(results: Path, names: Sequence[str], effort: Effort, tell: Tell) -> None:
+    """Run these plans, and before them those that they need, on this machine."""
+    changed = toy if effort is Effort.QUICK else lambda whole: whole
+    ordered = dict.fromkeys(need for name in names for need in (*needed(name), name))
+    execute(list(ordered), results, Machine.here(), tell, changed=changed)

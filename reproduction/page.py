@@ -1,0 +1,333 @@
+"""The page "paper reproduced": every table and figure, ours beside what the paper reports."""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from bayesdiv.app import runs
+from bayesdiv.app.report import stylesheet
+from bayesdiv.app.report.markup import (
+    Html,
+    data_uri,
+    document,
+    element,
+    joined,
+    note,
+    section,
+    table,
+)
+from bayesdiv.app.report.reading import versions
+from reproduction.item import Entry, Outcome, Verdict
+
+KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
+BADGES = {
+    Outcome.REPRODUCED: "reproduced",
+    Outcome.PARTLY: "partly",
+    Outcome.NOT: "not",
+    Outcome.OPEN: "open",
+}
+MOST_NAMED = 4  # results that are missing; of more the number is told
+TAKES_HOURS = frozenset({"regression", "images"})
+"""Groups whose results are trained, which takes hours on a CPU; all others take seconds."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table or figure with how it stands.
+
+    Args:
+        entry: which one.
+        verdict: ours against theirs.
+        missing: results that are not there, in words.
+        files: what was drawn.
+        drawn: whether drawing was asked for at all.
+        problem: why it could not be judged, computed or drawn, in a sentence; mostly empty.
+    """
+
+    entry: Entry
+    verdict: Verdict
+    missing: tuple[str, ...]
+    files: tuple[Path, ...] = ()
+    drawn: bool = False
+    problem: str = ""
+
+
+def standing(entry: Entry, results: Path) -> Shown:
+    """How an item stands, from its results alone; results that cannot be read are told."""
+    try:
+        item = entry.module()
+        return Shown(entry, item.verdict(results), tuple(item.missing(results)))
+    except Exception as error:  # a damaged file of one item must not hide the others
+        open_ = Verdict(Outcome.OPEN, "its results cannot be read")
+        return Shown(entry, open_, (), problem=told(error))
+
+
+def told(error: Exception) -> str:
+    """An error as a sentence."""
+    plain = isinstance(error, ValueError | RuntimeError | OSError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
+
+
+def page(shown: Sequence[Shown], results: Path, aside: str = "") -> str:
+    """The page, as HTML.
+
+    Args:
+        shown: every entry of the catalogue; those that were drawn have a section of their own.
+        results: the folder of results, for what they were computed with.
+        aside: a sentence above all others, such as that sizes are those of toys.
+    """
+    title = "Paper reproduced"
+    head = element(
+        "header",
+        element("h1", title),
+        element(
+            "p", "Every table and figure, ours beside what the paper reports. ", _counted(shown)
+        ),
+        element("p", aside, class_="problem") if aside else "",
+        element("p", versions()),
+    )
+    groups = dict.fromkeys(one.entry.group for one in shown if one.drawn)
+    body = [_summary(shown)]
+    for group in groups:
+        own = [one for one in shown if one.entry.group == group and one.drawn]
+        body += [_item(one, results) for one in own]
+        body += _computed_with(group, own, results)
+    return document(title, stylesheet(), head, element("main", body))
+
+
+def _counted(shown: Sequence[Shown]) -> str:
+    """How many stand how."""
+    counts = {o: sum(one.verdict.outcome is o for one in shown) for o in Outcome}
+    told = ", ".join(f"{count} {o.value}" for o, count in counts.items() if count)
+    return f"Of {len(shown)}: {told}."
+
+
+def _badge(outcome: Outcome) -> Html:
+    return element("span", outcome.value, class_=f"badge {BADGES[outcome]}")
+
+
+def _summary(shown: Sequence[Shown]) -> Html:
+    rows = []
+    for one in shown:
+        name, label = one.entry.name, f"{one.entry.label}; {one.entry.name}, {one.entry.group}"
+        link = element("a", one.entry.title, href=f"#{name}") if one.drawn else one.entry.title
+        state = joined(_badge(one.verdict.outcome), " ", _short_state(one))
+        rows.append([joined(link, element("span", label, class_="hint")), state])
+    head = ["in the paper", "ours against the paper's"]
+    return section(
+        "Summary",
+        element("div", table("All tables and figures", head, rows), class_="words summary"),
+    )
+
+
+def _short_state(one: Shown) -> str:
+    parts = [_sentence(one)]
+    if one.missing:
+        parts.append(_count(len(one.missing)))
+    if not one.drawn:
+        parts.append(f"not drawn this time: python -m reproduction {one.entry.name}")
+    return "; ".join(parts)
+
+
+def _sentence(one: Shown) -> str:
+    return f"{one.verdict.sentence}: {one.problem}" if one.problem else one.verdict.sentence
+
+
+def _count(missing: int) -> str:
+    return "a result is missing" if missing == 1 else f"{missing} results are missing"
+
+
+def _item(one: Shown, results: Path) -> Html:
+    """What we have, and below it how it stands to the paper.
+
+    Figures of several panels need the whole width, or their letters are too small to read.
+    """
+    entry = one.entry
+    files = _worth_showing(one.files)
+    ours = [_file(path, entry.title) for path in files]
+    facts: dict[str, Html] = {
+        "in the paper": joined(entry.label),
+        "stands": joined(_badge(one.verdict.outcome), " ", _sentence(one)),
+    }
+    if judged := _judged(entry):
+        facts["how it is judged"] = joined(judged)
+    if one.missing:
+        facts["missing"] = joined(_missing(one.missing))
+        facts["to compute"] = _to_compute(entry)
+    facts |= {key: joined(text) for key, text in _own_origin(entry, results).items()}
+    written = [element("a", path.name, href=quote(path.name)) for path in one.files]
+    if written:
+        facts["files"] = joined(*(joined(file, " ") for file in written))
+    pairs = [joined(element("dt", key), element("dd", text)) for key, text in facts.items()]
+    said = element("dl", pairs, class_="pairs")
+    title = entry.title[:1].upper() + entry.title[1:]
+    return element(
+        "section",
+        element("h2", title),
+        note(_about(entry)),
+        element("div", element("div", ours), said, class_="item"),
+        class_="panel",
+        id=entry.name,
+    )
+
+
+def _about(entry: Entry) -> str:
+    """What it shows: the first paragraph of its module."""
+    return " ".join((entry.module().__doc__ or "").split("\n\n")[0].split())
+
+
+def _judged(entry: Entry) -> str:
+    """The rule of the verdict, as its function states it."""
+    verdict = entry.module().verdict
+    rule = verdict.func if isinstance(verdict, partial) else verdict
+    return " ".join((rule.__doc__ or "").split())
+
+
+def _missing(missing: Sequence[str]) -> str:
+    more = len(missing) - MOST_NAMED
+    rest = f"; and {more} more" if more > 0 else ""
+    return "; ".join(missing[:MOST_NAMED]) + rest
+
+
+def _to_compute(entry: Entry) -> Html:
+    command = f"python -m reproduction {entry.name}"
+    if entry.group in TAKES_HOURS:
+        command += " --compute"
+    return element("code", command)
+
+
+def _worth_showing(files: Sequence[Path]) -> list[Path]:
+    """Figures, and of a table in several formats one."""
+    figures = [path for path in files if path.suffix in KINDS]
+    tables = [path for ending in (".md", ".csv") for path in files if path.suffix == ending]
+    return [*figures, *tables[:1]]
+
+
+def _file(path: Path, title: str) -> Html:
+    if path.suffix in KINDS:
+        return element("img", src=data_uri(path.read_bytes(), KINDS[path.suffix]), alt=title)
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return markdown(text, title)
+    head, *rows = csv.reader(text.splitlines())
+    return table(title, head, rows)
+
+
+def markdown(text: str, title: str) -> Html:
+    """Paragraphs and tables of Markdown, with bold and italic words.
+
+    Examples:
+        >>> markdown("Some *note*.", "none")
+        '<p class="note">Some <em>note</em>.</p>'
+    """
+    parts: list[Html] = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        lines = [line.strip() for line in block.splitlines()]
+        if not lines[0].startswith("|"):
+            parts.append(note(_inline(" ".join(lines))))
+            continue
+        rows = [re.split(r"(?<!\\)\|", line.strip("|")) for line in lines]
+        cells = [[_cell(cell.strip().replace(r"\|", "|")) for cell in row] for row in rows]
+        parts.append(table(title, cells[0], cells[2:]))
+    return joined(parts)
+
+
+def _cell(text: str) -> Html:
+    """A cell; a published figure in brackets after ours goes below it."""
+    both = re.fullmatch(r"(.*?)\s*\[([^\[\]]+)\]", text)
+    if both is None:
+        return _inline(text)
+    return joined(_inline(both[1]), element("span", f"paper {both[2]}", class_="theirs"))
+
+
+def _inline(text: str) -> Html:
+    """Text with its `**bold**`, `*italic*` and code."""
+    tags = {"**": "b", "*": "em", "`": "code"}
+    pieces = re.split(r"(\*\*.+?\*\*|(?<!\w)\*[^*\s][^*]*\*|`[^`]+`)", text)
+    parts: list[str] = []
+    for place, piece in enumerate(pieces):
+        if place % 2 == 0:
+            parts.append(piece)
+            continue
+        sign = "**" if piece.startswith("**") else piece[0]
+        parts.append(element(tags[sign], piece[len(sign) : -len(sign)]))
+    return joined(*parts)
+
+
+class Origin(NamedTuple):
+    """What some results were computed with, as far as their files tell."""
+
+    hardware: str
+    version: str
+    torch: str
+    settings: str
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "Origin":
+        """From a result file."""
+        settings = told.get("settings") or told.get("protocol") or {}
+        known = {key.replace("_", " "): _value(value) for key, value in settings.items()}
+        text = ", ".join(f"{key} {value}" for key, value in known.items())
+        hardware, version, torch = (
+            str(told.get(key) or "not told") for key in ("hardware", "version", "torch")
+        )
+        return cls(hardware, version, torch, text)
+
+
+def _day(told: Mapping[str, Any]) -> str:
+    return str(told.get("date", "a day not told"))[:10]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _own_origin(entry: Entry, results: Path) -> dict[str, str]:
+    """Date and settings of an item that has a result file of its own."""
+    place = getattr(entry.module(), "PLACE", None)
+    if place is None:
+        return {}
+    try:
+        told = runs.read_json(results / place)
+    except runs.RunError:
+        return {}
+    origin = Origin.of(told)
+    where = "" if origin.hardware == "not told" else f" on {origin.hardware}"
+    when = f"{_day(told)} by bayesdiv {origin.version}{where}"
+    return {"computed": when, "settings": origin.settings}
+
+
+def _computed_with(group: str, own: Iterable[Shown], results: Path) -> list[Html]:
+    """What the results that a group shares were computed with; none where each has its own."""
+    if all(getattr(one.entry.module(), "PLACE", None) is not None for one in own):
+        return []
+    found: dict[Origin, list[tuple[str, str]]] = {}
+    folder = results / group
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            told = runs.read_json(path)
+        except runs.RunError:
+            continue  # told where the item is judged
+        part = path.relative_to(folder).parts[0].removesuffix(".json")
+        found.setdefault(Origin.of(told), []).append((part, _day(told)))
+    if not found:
+        return []
+    lists = []
+    for origin, each in found.items():
+        days = sorted({min(day for _, day in each), max(day for _, day in each)})
+        facts = {
+            "results": f"{', '.join(dict.fromkeys(part for part, _ in each))} (files: {len(each)})",
+            "computed": f"{' to '.join(days)} by bayesdiv {origin.version} with torch "
+            f"{origin.torch} on {origin.hardware}",
+            "settings": origin.settings or "not told",
+        }
+        pairs = (joined(element("dt", key), element("dd", text)) for key, text in facts.items())
+        lists.append(element("dl", pairs, class_="pairs"))
+    return [section(f"What the results of the group {group} were computed with", *lists)]

@@ -1,0 +1,397 @@
+"""The regression experiments of the paper: random 90/10 splits, all trained as one stack.
+
+One hidden layer of 50 ReLU units, prior N(0, I), one learned noise level. Whatever a loss has to
+choose (alpha, strength) each split chooses for itself, by the NLL of validation rows inside its own
+training part; then it trains anew on the whole training part. Test rows decide nothing.
+"""
+
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.quasirandom import SobolEngine
+
+from bayesdiv.app.nets import MLP
+from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
+from bayesdiv.likelihoods import Gaussian
+from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked
+from bayesdiv.model.posteriors import MeanField, Point
+from bayesdiv.model.priors import Prior
+from bayesdiv.objective.evidence import ChiVI, Evidence, Method, RenyiVI, TotalVariationVI
+from bayesdiv.objective.objective import Objective
+from bayesdiv.prediction import predict
+from bayesdiv.training.steps import Graphed
+from bayesdiv.training.trials import TrialsEpoch, fit_trials
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What all losses share.
+
+    Args:
+        trials: random splits.
+        test: share of rows to test on.
+        validation: share of the training rows that alpha and strength are chosen on.
+        hidden: units of the one hidden layer.
+        start: posterior scale to begin with, as a fraction of the prior's.
+        batch_size: rows a step.
+        learning_rate: of Adam, to begin with; it falls to 0 along half a cosine.
+        epochs: passes over the training rows.
+        candidates: pairs of alpha and strength that are tried by each loss that has them.
+        search_samples: weight draws a step in the search.
+        test_samples: weight draws for predictions.
+        weakest: the range of strengths searched, on a logarithmic scale.
+        strongest: its other end.
+    """
+
+    trials: int = 20
+    test: float = 0.1
+    validation: float = 0.2
+    hidden: int = 50
+    start: float = 0.01
+    batch_size: int = 32
+    learning_rate: float = 1e-2
+    epochs: int = 500
+    candidates: int = 16
+    search_samples: int = 10
+    test_samples: int = 100
+    weakest: float = 1e-2
+    strongest: float = 1e1
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A column of the table: a loss, and what of it is searched.
+
+    Args:
+        title: as tables show it.
+        samples: weight draws a step, those of the paper.
+        divergence: from alpha to the divergence; alpha is left unread where there is none.
+        method: a bound on the evidence in the place of a divergence.
+        searches: which of alpha and strength are chosen on validation rows.
+        posterior: what is learned of the weights.
+        strength: where it is not searched.
+    """
+
+    title: str
+    samples: int
+    divergence: Callable[[Tensor], Divergence] = lambda alpha: KL()
+    method: Method | None = None
+    searches: tuple[str, ...] = ()
+    posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField
+    strength: float = 1.0
+
+
+BOTH = ("alpha", "strength")
+CONTENDERS: dict[str, Contender] = {
+    "js_g": Contender("JS-G", 100, JSG, searches=BOTH),
+    "js_a": Contender("JS-A", 10, JSA, searches=BOTH),
+    "kl": Contender("KL", 100),
+    "lambda_kl": Contender("λKL", 100, searches=("strength",)),
+    "weighted_kl": Contender("weighted KL", 100, WeightedKL, searches=BOTH),
+    "unmodified_js_g": Contender("unmodified JS-G", 100, UnmodifiedJSG, searches=BOTH),
+    "unmodified_js_a": Contender("unmodified JS-A", 10, UnmodifiedJSA, searches=BOTH),
+    "renyi": Contender("Rényi-½ VI", 100, method=RenyiVI(0.5)),
+    "chi": Contender("χ-VI", 100, method=ChiVI(2.0)),
+    "total_variation": Contender("TV-VI", 100, method=TotalVariationVI()),
+    "deterministic": Contender("deterministic", 1, posterior=Point, strength=0.0),
+}
+
+
+class Rows(NamedTuple):
+    """Standardised rows of a stack of splits, and the scale of each split's target."""
+
+    x: Tensor  # (trials, rows, inputs)
+    y: Tensor  # (trials, rows)
+    test_x: Tensor
+    test_y: Tensor
+    scale: Tensor  # (trials,)
+
+    def repeated(self, times: int, device: torch.device) -> "Rows":
+        """Every split several times over, candidates along the first axis."""
+        return Rows(*(part.repeat(times, *(1,) * (part.dim() - 1)).to(device) for part in self))
+
+
+def split_rows(
+    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], seeds: Sequence[int], protocol: Protocol
+) -> tuple[Rows, Rows]:
+    """Training and test rows of each seed's split, and the same inside the training part.
+
+    The second holds the search: its `test` rows are the validation rows.
+    """
+    outer, inner = [], []
+    for seed in seeds:
+        order = np.random.default_rng(seed).permutation(len(y))
+        tested = round(protocol.test * len(y))
+        test, train = order[:tested], order[tested:]
+        held = round(protocol.validation * len(train))
+        outer.append(_standardised(x, y, train, test))
+        inner.append(_standardised(x, y, train[held:], train[:held]))
+    return _stack(outer), _stack(inner)
+
+
+def _standardised(
+    x: np.ndarray[Any, Any],
+    y: np.ndarray[Any, Any],
+    train: np.ndarray[Any, Any],
+    test: np.ndarray[Any, Any],
+) -> list[np.ndarray[Any, Any]]:
+    """By the moments of the training rows; a constant column is left at 0."""
+    loc, scale = x[train].mean(0), x[train].std(0)
+    scale = np.where(scale > 0, scale, 1.0)
+    target, spread = y[train].mean(), y[train].std()
+    inputs = [(x[rows] - loc) / scale for rows in (train, test)]
+    targets = [(y[rows] - target) / spread for rows in (train, test)]
+    return [inputs[0], targets[0], inputs[1], targets[1], spread]
+
+
+def _stack(splits: list[list[np.ndarray[Any, Any]]]) -> Rows:
+    together = (np.stack(part) for part in zip(*splits, strict=True))
+    return Rows(*(torch.as_tensor(part, dtype=torch.float32) for part in together))
+
+
+class Choice(NamedTuple):
+    """Alpha and strength of each trial of a stack."""
+
+    alpha: Tensor  # (trials,)
+    strength: Tensor  # (trials,)
+
+
+def candidates(contender: Contender, protocol: Protocol, seed: int = 0) -> Choice:
+    """What a search tries: points spread evenly over alpha and the logarithm of strength.
+
+    Every loss that searches gets as many, so that the budgets are equal.
+    """
+    points = SobolEngine(2, scramble=True, seed=seed).draw(protocol.candidates).double()
+    if "alpha" not in contender.searches:
+        points[:, 1] = (torch.arange(protocol.candidates) + 0.5) / protocol.candidates
+    low, high = math.log(protocol.weakest), math.log(protocol.strongest)
+    strength = (low + (high - low) * points[:, 1]).exp()
+    return Choice((0.01 + 0.98 * points[:, 0]).float(), strength.float())
+
+
+def trained(
+    contender: Contender,
+    rows: Rows,
+    choice: Choice,
+    protocol: Protocol,
+    seeds: Sequence[int],
+    samples: int,
+    watch: Callable[[TrialsEpoch, Bayesian, Gaussian], None] = lambda *_: None,
+) -> tuple[Bayesian, Gaussian]:
+    """The stack of all trials after training."""
+    trials, num_data, inputs = rows.x.shape
+    device = rows.x.device
+    prior = Prior(Normal, loc=0.0, scale=1.0)
+    alone: dict[int, Bayesian] = {}
+    for seed in dict.fromkeys(seeds):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = MLP(inputs, 1, (protocol.hidden,)).build()
+        # A point estimate has no scale that could shrink: its Gaussian is the prior's.
+        start = 1.0 if contender.posterior is Point else protocol.start
+        alone[seed] = bayesianize(network, prior, posterior=contender.posterior, start=start)
+    model = stacked([alone[seed] for seed in seeds]).to(device)
+    likelihood = Gaussian(torch.ones(trials)).to(device)
+    objective: Objective
+    if contender.method is not None:
+        objective = Evidence(likelihood, contender.method, num_data=num_data, samples=samples)
+    else:
+        objective = Objective(
+            likelihood,
+            contender.divergence(choice.alpha.to(device).unsqueeze(1)),
+            num_data=num_data,
+            strength=choice.strength.to(device),
+            samples=samples,
+        )
+    # A tensor, so that a recorded step sees it change.
+    rate = torch.tensor(protocol.learning_rate, device=device)
+    parameters = [*model.parameters(), *objective.parameters()]
+    on_gpu = device.type == "cuda"
+    optimizer = torch.optim.Adam(parameters, lr=rate, capturable=on_gpu, fused=True)
+    epochs = fit_trials(
+        model,
+        objective,
+        rows.x,
+        rows.y,
+        optimizer,
+        protocol.epochs,
+        batch_size=protocol.batch_size,
+        seeds=seeds,
+        step=Graphed(),
+    )
+    for epoch in epochs:
+        watch(epoch, model, likelihood)
+        # Half a cosine from the learning rate to 0: the last epochs average the noise out.
+        done = epoch.number / protocol.epochs
+        rate.fill_(protocol.learning_rate * 0.5 * (1 + math.cos(math.pi * done)))
+    return model, likelihood
+
+
+class Scores(NamedTuple):
+    """Of each trial, in the units of the target; NaN for a trial that diverged."""
+
+    rmse: Tensor
+    nll: Tensor
+
+
+def scores(model: Bayesian, likelihood: Gaussian, rows: Rows, samples: int) -> Scores:
+    """Root mean squared error of the predictive mean, and NLL by log-mean-exp over the draws."""
+    torch.manual_seed(0)
+    predictive = predict(model, likelihood, rows.test_x, samples, batch_size=1024)
+    error = (predictive.mean - rows.test_y).square().mean(-1).sqrt() * rows.scale
+    nll = -predictive.log_prob(rows.test_y).mean(-1) + rows.scale.log()
+    return Scores(error.double().cpu(), nll.double().cpu())
+
+
+def searched(
+    contender: Contender,
+    inner: Rows,
+    protocol: Protocol,
+    seeds: Sequence[int],
+    device: torch.device,
+) -> tuple[Choice, dict[str, Any]]:
+    """Each split's own alpha and strength, and what every candidate came to."""
+    tried = candidates(contender, protocol)
+    count, trials = protocol.candidates, len(seeds)
+    rows = inner.repeated(count, device)
+    choice = Choice(*(part.repeat_interleave(trials) for part in tried))
+    samples = min(protocol.search_samples, contender.samples)
+    model, likelihood = trained(contender, rows, choice, protocol, [*seeds] * count, samples)
+    found = scores(model, likelihood, rows, protocol.test_samples)
+    nll = found.nll.reshape(count, trials)
+    best = torch.where(nll.isfinite(), nll, math.inf).argmin(0)
+    told = {
+        "alpha": tried.alpha.tolist() if "alpha" in contender.searches else None,
+        "strength": tried.strength.tolist(),
+        "validation_nll": _listed(nll.mean(1)),
+        "chosen": best.tolist(),
+    }
+    return Choice(tried.alpha[best], tried.strength[best]), told
+
+
+class Job(NamedTuple):
+    """One result file: a contender on a data set."""
+
+    data: str
+    contender: str
+    protocol: Protocol
+
+    def compute(self, device: torch.device) -> dict[str, Any]:
+        """The result, as it is written to disk."""
+        return compute(self.contender, *arrays(self.data), self.protocol, device=device)
+
+
+class Trial(NamedTuple):
+    """One try of what all losses share, with KL on the validation rows: part of `chosen`."""
+
+    data: str
+    protocol: Protocol
+
+    def compute(self, device: torch.device) -> dict[str, Any]:
+        """Means over the splits; the NLL of the standardised target, so that sets compare."""
+        seeds = list(range(self.protocol.trials))
+        _, inner = split_rows(*arrays(self.data), seeds, self.protocol)
+        rows = inner.repeated(1, device)
+        contender, even = CONTENDERS["kl"], torch.ones(len(seeds))
+        model, likelihood = trained(
+            contender,
+            rows,
+            Choice(even / 2, even),
+            self.protocol,
+            seeds,
+            self.protocol.search_samples,
+        )
+        found = scores(model, likelihood, rows, self.protocol.test_samples)
+        nll = found.nll - inner.scale.double().log()
+        return {
+            "data": self.data,
+            "learning_rate": self.protocol.learning_rate,
+            "start": self.protocol.start,
+            "epochs": self.protocol.epochs,
+            "validation_rmse": found.rmse.mean().item(),
+            "validation_nll": nll.mean().item(),
+        }
+
+
+def arrays(data: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Features and target of a public data set."""
+    from bayesdiv.app.data import uci
+
+    table = uci.read(data)
+    return table.features.to_numpy(float), table.frame[table.target].to_numpy(float)
+
+
+def computed(
+    jobs: Sequence[Job | Trial], processes: int, device: torch.device
+) -> Iterator[tuple[Job | Trial, dict[str, Any]]]:
+    """Each job with its result, as they finish; several processes fill a GPU better than one."""
+    if processes == 1:
+        for job in jobs:
+            yield job, job.compute(device)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield from pool.imap_unordered(_one, [(job, device) for job in jobs])
+
+
+def _one(work: tuple[Job | Trial, torch.device]) -> tuple[Job | Trial, dict[str, Any]]:
+    job, device = work
+    return job, job.compute(device)
+
+
+def compute(
+    name: str,
+    x: np.ndarray[Any, Any],
+    y: np.ndarray[Any, Any],
+    protocol: Protocol,
+    *,
+    device: torch.device,
+) -> dict[str, Any]:
+    """The result of one contender on one data set, as it is written to disk."""
+    contender, seeds = CONTENDERS[name], list(range(protocol.trials))
+    began = time.perf_counter()
+    outer, inner = split_rows(x, y, seeds, protocol)
+    fixed = torch.full((protocol.trials,), 0.5), torch.full((protocol.trials,), contender.strength)
+    choice, search = Choice(*fixed), None
+    if contender.searches:
+        choice, search = searched(contender, inner, protocol, seeds, device)
+    rows = outer.repeated(1, device)
+    model, likelihood = trained(contender, rows, choice, protocol, seeds, contender.samples)
+    draws = 1 if contender.posterior is Point else protocol.test_samples
+    found = scores(model, likelihood, rows, draws)
+    bad = (~(found.rmse.isfinite() & found.nll.isfinite())).nonzero().flatten().tolist()
+    return {
+        "contender": name,
+        "shape": list(x.shape),
+        "seeds": seeds,
+        "protocol": asdict(protocol),
+        "samples": contender.samples,
+        "alpha": choice.alpha.tolist() if "alpha" in contender.searches else None,
+        "strength": choice.strength.tolist(),
+        "search": search,
+        "rmse": _listed(found.rmse),
+        "nll": _listed(found.nll),
+        "noise": _listed(likelihood.scale.detach().cpu() * outer.scale),
+        "diverged": bad,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _listed(values: Tensor) -> list[float | None]:
+    """As JSON, which has no NaN."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def hardware(device: torch.device) -> str:
+    """What computed, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"

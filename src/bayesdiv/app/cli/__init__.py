@@ -1,0 +1,125 @@
+"""The command line: one file a command, with its `parser` and a function of the command's name."""
+
+import importlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import bayesdiv
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+# A command is a line here and the file of its name beside this one, loaded when it is needed.
+COMMANDS = {
+    "compare": "train several losses, print a table",
+    "train": "train one network, write a run",
+    "evaluate": "test a run",
+    "predict": "predict the rows of a file",
+    "show": "describe a run",
+    "report": "write one page on runs of the same data",
+    "tune": "search alpha, strength and learning rate",
+    "explore": "see the divergences move, in a page for the browser",
+}
+GOES_ON = {"train", "tune"}  # commands that go on from where they were stopped
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    import torch
+    from jsonargparse import ArgumentError
+
+    from bayesdiv.app.cli.console import complain
+
+    logging.getLogger("accelerate").setLevel(logging.ERROR)
+    if "OMP_NUM_THREADS" not in os.environ:
+        # Networks for tables are small: handing a step to several threads costs more than it saves.
+        torch.set_num_threads(1)
+    whole = parser()
+    try:
+        settings = whole.instantiate(whole.parse_args(arguments))
+    except (ArgumentError, ValueError, TypeError) as error:
+        complain(_plain(str(error)))
+    command = settings.command
+    try:
+        getattr(_module(command), command)(settings[command])
+    except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
+        complain(str(error))
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        complain(place + (error.strerror or str(error)))
+    except KeyboardInterrupt:
+        _stopped(command)
+
+
+def _stopped(command: str) -> NoReturn:
+    from bayesdiv.app.cli.console import errors
+
+    goes_on = "; the same command goes on from here" if command in GOES_ON else ""
+    errors.print(f"[bold]bayesdiv:[/] stopped{goes_on}", soft_wrap=True)
+    sys.exit(130)
+
+
+def parser() -> "ArgumentParser":
+    """The parser of all commands."""
+    from jsonargparse import ArgumentParser
+
+    whole = ArgumentParser(
+        prog="bayesdiv",
+        version=bayesdiv.__version__,
+        description="Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A.",
+        epilog="Begin with: bayesdiv compare digits --noise 0.5",
+        exit_on_error=False,
+    )
+    commands = whole.add_subcommands(dest="command")
+    for name, purpose in COMMANDS.items():
+        commands.add_subcommand(name, _module(name).parser(), help=purpose)
+    return whole
+
+
+def _module(command: str) -> Any:
+    return importlib.import_module(f"bayesdiv.app.cli.{command}")
+
+
+def _plain(message: str) -> str:
+    r"""The sentence in a parser's message that a user can act on.
+
+    Examples:
+        >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many")
+        'epochs must be of type int, got many'
+    """
+    from bayesdiv.app.cli.options import known
+
+    lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
+    if told:
+        return told[-1]
+    if kind := re.search(r'key "([\w.]+)".*?<class \'(\w+)\'>\. Got value: (.*)', message, re.S):
+        return f"{kind[1]} must be of type {kind[2]}, got {kind[3]}"
+    if choice := re.search(r'key "([\w.]+)".*?Literal\[(.*)\]\. Got value: (.*)', message, re.S):
+        return f"{choice[1]} must be one of {choice[2]}, got {choice[3]}"
+    if re.search("dot import path|known subclasses|Not a valid subclass", message):
+        value = re.findall(r"(?:value|string): (.*)", message)[-1]
+        return f"{value} is no divergence: give one of {', '.join(known())}, or an import path"
+    if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
+        return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
+    if "one of {" in message:
+        return f"a command must be given, one of {', '.join(COMMANDS)}; see bayesdiv --help"
+    return re.sub(rf"\b({'|'.join(COMMANDS)})\.", "--", "; ".join(lines[:2]))
+
+
+def _needed(command: str, names: Sequence[str]) -> str:
+    """What a command lacks, as it is given: by its place alone, or after the name of an option.
+
+    Examples:
+        >>> _needed("show", ["run"])
+        'show must be given RUN, as in: bayesdiv show runs/diabetes'
+    """
+    own = _module(command).parser()
+    by_place = {action.dest for action in own._actions if not action.option_strings}
+    shown = [name.upper() if name in by_place else f"--{name}" for name in names]
+    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return f"{command} must be given {listed}, as in: {own.epilog.removeprefix('Example: ')}"

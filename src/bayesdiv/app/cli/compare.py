@@ -1,0 +1,211 @@
+"""`bayesdiv compare`: several losses on the same splits, one table."""
+
+import contextlib
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app import plots, runs
+from bayesdiv.app.cli.console import (
+    NAMES,
+    errors,
+    output,
+    print_notes,
+    progress_bar,
+    say,
+    spread,
+    teller,
+    warn_if_late,
+)
+from bayesdiv.app.cli.options import add_data, command_parser, load_data, named, training_of
+from bayesdiv.app.data import Classification, Part, Splits
+from bayesdiv.app.experiment import Training
+from bayesdiv.divergence import Divergence
+from bayesdiv.training.fit import Diverged
+
+NUMBERS, FIGURE = "comparison.json", "comparison.png"
+HIGHER_IS_BETTER = {"accuracy"}
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser(
+        "Train several losses on the same splits and print one table, over several seeds.",
+        "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
+    )
+    add_data(command)
+    command.add_argument(
+        "--divergences",
+        type=str,
+        nargs="+",
+        default=["KL", "JSG:0.1", "JSA:0.5", "deterministic"],
+        help="names, with alpha after a colon; deterministic is the plain network",
+    )
+    command.add_argument(
+        "--seeds", type=int, default=3, help="how many repetitions with other splits and weights"
+    )
+    command.add_argument(
+        "--out",
+        type=str | None,
+        default=None,
+        help="folder for the figure and its numbers; comparisons/NAME if not given, or NAME-2 and "
+        "so on where there is one already",
+    )
+    command.add_class_arguments(Training, skip={"seed"})
+    return command
+
+
+def compare(settings: Namespace) -> None:
+    """Train several losses on the same splits and print one table."""
+    if settings.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {settings.seeds}")
+    losses = {name: named(name) for name in dict.fromkeys(settings.divergences)}
+    training = training_of(settings)
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
+    histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
+    diverged: dict[str, list[str]] = {}
+    predictions: dict[str, list[plots.Tested]] = {}
+    splits = load_data(settings, seed=0)
+    print_notes(splits)
+    plain = {key: value for key, value in settings.as_dict().items() if value is not None}
+    folder = _free_folder(settings)
+    with runs.made(folder), progress_bar() as progress:
+        _try_disk(folder, plain)
+        for divergence in losses.values():
+            _warm_up(splits, divergence, training)
+        for seed in range(settings.seeds):
+            splits = load_data(settings, seed=seed)
+            for name, divergence in losses.items():
+                own = replace(training, seed=seed)
+                title = f"{name}, seed {seed + 1} of {settings.seeds}"
+                tell = teller(progress, title, own.epochs)
+                try:
+                    experiment, result = experiments.train(splits, divergence, own, tell=tell)
+                except Diverged as error:
+                    errors.print(f"[bold red]{escape(title)}:[/] {escape(str(error))}")
+                    diverged.setdefault(name, []).append(f"seed {seed}: {error}")
+                    continue
+                results[name].append(result)
+                histories[name].append(experiment.history)
+                tested = experiment.predict(splits.test.x), splits.test.y
+                predictions.setdefault(name, []).append(tested)
+        if not predictions:
+            raise Diverged("no loss came to its end: lower the learning rate or the strength")
+        told = {"settings": plain, "results": results, "diverged": diverged}
+        runs.write_json(folder / NUMBERS, told)
+    output.print(_comparison_table(results, settings, splits))
+    warn_if_late([run for found in results.values() for run in found], training.epochs)
+    kept = {name: found for name, found in histories.items() if found}
+    _save_figure(folder, kept, predictions, settings, splits)
+
+
+def _free_folder(settings: Namespace) -> Path:
+    """Where nothing is written over: as asked for, or the first of its name that is not taken."""
+    if settings.out is not None:
+        folder = Path(settings.out)
+        taken = [name for name in (NUMBERS, FIGURE) if (folder / name).exists()]
+        if taken:
+            raise ValueError(f"{folder / taken[0]} exists already: choose another --out")
+        return folder
+    usual = Path("comparisons", Path(settings.data).stem)
+    numbered = (usual.with_name(f"{usual.name}-{k}") for k in itertools.count(2))
+    return next(folder for folder in itertools.chain([usual], numbered) if not folder.exists())
+
+
+def _try_disk(folder: Path, content: object) -> None:
+    """A disk that is full or cannot be written to is told before anything is trained."""
+    trial = folder / f".{NUMBERS}.trial"
+    runs.write_json(trial, content)
+    trial.unlink()
+
+
+def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) -> None:
+    """A batch trained and forgotten: what is loaded at a first step is not a loss's own time."""
+    few = Part(*(tensor[: training.batch_size] for tensor in splits.train))
+    # Not every class need be among a few rows, so none is balanced.
+    once = replace(training, epochs=1, test_samples=2, balance=False)
+    with contextlib.suppress(Diverged), torch.random.fork_rng(devices=[]):
+        experiments.train(replace(splits, train=few, validation=few, test=few), divergence, once)
+
+
+def _comparison_table(
+    results: Mapping[str, list[dict[str, Any]]], settings: Namespace, splits: Splits
+) -> Table:
+    ended = [run["test"] for found in results.values() for run in found]
+    keys = [key for key in ended[0] if all(key in run for run in ended)]
+    how = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
+    table = Table(
+        title=f"{escape(splits.name)}: test data{how}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("loss", no_wrap=True)
+    for key in keys:
+        table.add_column(NAMES[key], justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right")
+    means = {
+        name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
+        for name, found in results.items()
+        if len(found) == settings.seeds  # a mean over the seeds that went well is no best
+    }
+    best = {key: _best(key, {name: value[key] for name, value in means.items()}) for key in keys}
+    for name, found in results.items():
+        if not found:
+            table.add_row(escape(name), *("diverged" for _ in keys), "")
+            continue
+        cells = []
+        for key in keys:
+            text = spread([run["test"][key] for run in found])
+            cells.append(f"[bold green]{text}*[/]" if name in best[key] else f"{text} ")
+        seconds = statistics.mean(run["seconds"] for run in found)
+        lost = settings.seeds - len(found)
+        label = f"{name} ({lost} of {settings.seeds} diverged)" if lost else name
+        table.add_row(escape(label), *cells, f"{seconds:.{1 if seconds >= 1 else 2}f}")
+    table.caption = escape(_caption(keys, splits))
+    return table
+
+
+def _caption(keys: Sequence[str], splits: Splits) -> str:
+    parts = ["* best"]
+    if "coverage" in keys:
+        parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
+    if "false_negative_rate" in keys and isinstance(splits.task, Classification):
+        parts.append(f"missed: share of class {splits.task.classes[1]} that was not found")
+    return "; ".join(parts)
+
+
+def _best(key: str, values: Mapping[str, float]) -> set[str]:
+    """The losses whose mean is best, as far as the digits that are shown tell; none if all are."""
+    if len({spread([value]) for value in values.values()}) < 2:
+        return set()
+    chosen = _best_of(key, values.values())
+    return {name for name, value in values.items() if spread([value]) == spread([chosen])}
+
+
+def _best_of(key: str, values: Iterable[float]) -> float:
+    if key == "coverage":
+        return min(values, key=lambda value: abs(value - 0.9))
+    return max(values) if key in HIGHER_IS_BETTER else min(values)
+
+
+def _save_figure(
+    folder: Path,
+    histories: Mapping[str, Any],
+    predictions: Mapping[str, Any],
+    settings: Namespace,
+    splits: Splits,
+) -> None:
+    measure = "accuracy" if isinstance(splits.task, Classification) else "rmse"
+    noise = f", noise {settings.noise}" if settings.noise else ""
+    title = f"{splits.name}{noise}: {splits.num_data} training examples"
+    figure = plots.comparison(histories, predictions, measure, title)
+    plots.save(figure, folder / FIGURE)
+    say(f"Figure: {folder / FIGURE}")

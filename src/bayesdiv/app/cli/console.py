@@ -1,0 +1,113 @@
+"""What the commands show: tables, progress, notes and complaints."""
+
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bayesdiv.app.data import Splits
+from bayesdiv.app.plots import rounded
+from bayesdiv.training.fit import Epoch
+
+# A file or a pipe has no width: tables go there whole, not cut at 80 columns.
+output = Console(width=None if sys.stdout.isatty() else 120)
+errors = Console(stderr=True)
+
+NAMES = {
+    "accuracy": "accuracy",
+    "rmse": "RMSE",
+    "nll": "NLL",
+    "ece": "ECE",
+    "coverage": "coverage",
+    "false_negative_rate": "missed",
+}
+
+
+def complain(sentence: str) -> NoReturn:
+    """End with one sentence on stderr and exit code 2."""
+    text = escape(" ".join(sentence.split()))
+    errors.print(f"[bold red]bayesdiv:[/] {text}", soft_wrap=True)
+    sys.exit(2)
+
+
+def say(text: str) -> None:
+    """Print a line as it is."""
+    output.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_notes(splits: Splits) -> None:
+    """What was decided on the user's behalf."""
+    for note in splits.notes:
+        errors.print(f"[dim]note: {escape(note)}[/]", soft_wrap=True)
+
+
+def warn_if_late(results: Sequence[Mapping[str, Any]], epochs: int) -> None:
+    """Say so if training was still getting better when it ended."""
+    late = [run for run in results if run["best_epoch"] > 0.95 * epochs]
+    if epochs >= 10 and 2 * len(late) > len(results):
+        errors.print(
+            "[dim]note: the best epoch is among the last, so intervals may still be too wide: "
+            "raise --epochs[/]",
+            soft_wrap=True,
+        )
+
+
+def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
+    """The metrics of a run, a row for each part of the data."""
+    table = Table(title=title)
+    table.add_column("part")
+    parts = {part: result[part] for part in ("validation", "test") if part in result}
+    keys = list(next(iter(parts.values())))
+    for key in keys:
+        table.add_column(NAMES[key], justify="right")
+    for part, found in parts.items():
+        table.add_row(part, *(spread([found[key]]) for key in keys))
+    output.print(table)
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation, or the value alone.
+
+    Examples:
+        >>> spread([1.0, 3.0]), spread([1e-30, 3e-30])
+        ('2.000±1.414', '2e-30±1.41e-30')
+    """
+    mean = statistics.mean(values)
+    if abs(mean) >= 1e6:
+        return f"{mean:.4g}"
+    digits = 3 if abs(mean) < 10 else 2 if abs(mean) < 100 else 1
+    if len(values) == 1:
+        return rounded(mean, digits)
+    deviation = statistics.stdev(values)
+    if max(abs(mean), deviation) < 1e-3:
+        return f"{rounded(mean, digits)}±{rounded(deviation, digits)}"
+    return f"{mean:.{digits}f}±{deviation:.{digits}f}"
+
+
+def progress_bar() -> Progress:
+    """A bar on stderr that counts epochs; see `teller`."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} epochs"),
+        TextColumn("{task.fields[parts]}"),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+    )
+
+
+def teller(progress: Progress, name: str, epochs: int) -> Callable[[Epoch], None]:
+    """What moves the bar on after each epoch of the training of this name."""
+    task = progress.add_task(escape(name), total=epochs, parts="")
+
+    def tell(epoch: Epoch) -> None:
+        parts = f"nll {epoch.loss.nll:.3f}  divergence {epoch.loss.divergence:.0f}"
+        progress.update(task, completed=epoch.number, parts=parts, visible=epoch.number < epochs)
+
+    return tell

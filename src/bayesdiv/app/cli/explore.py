@@ -1,0 +1,36 @@
+"""`bayesdiv explore`: a page in which the divergences are seen as q and the prior move."""
+
+import webbrowser
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from bayesdiv.app import runs
+from bayesdiv.app.cli.console import say
+from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.explore import page
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser(
+        "Write a page for the browser in which q, the prior, alpha and strength are moved and KL, "
+        "JS-G and JS-A are seen.",
+        "bayesdiv explore --open",
+    )
+    command.add_argument(
+        "--out", "-o", type=str, default="explore.html", help="file for the page, one for all of it"
+    )
+    command.add_argument("--open", action="store_true", help="open it in the browser")
+    return command
+
+
+def explore(settings: Namespace) -> None:
+    """Write the page and say where."""
+    path = Path(settings.out)
+    if path.suffix != ".html" or path.is_dir():
+        raise ValueError(f"out must be an .html file, got {path}")
+    runs.write(path, page().encode())
+    say(f"{path} is written: open it in a browser")
+    if settings.open and not webbrowser.open(path.resolve().as_uri()):
+        raise RuntimeError(f"no browser could be started: open {path} yourself")

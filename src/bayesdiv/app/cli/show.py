@@ -1,0 +1,87 @@
+"""`bayesdiv show`: what a run is and how it went, or how far it has come."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.markup import escape
+from rich.table import Table
+
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app import runs
+from bayesdiv.app.cli.console import NAMES, output, print_metrics, say
+from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.experiment import Experiment, Training
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser("Print what a run is and how it went.", "bayesdiv show runs/diabetes")
+    command.add_argument("run", type=str, help="folder of a run, finished or not")
+    return command
+
+
+def show(settings: Namespace) -> None:
+    """Describe a run."""
+    folder = Path(settings.run)
+    if not (folder / runs.METRICS).exists():
+        _show_unfinished(folder)
+        return
+    experiment, told = experiments.restore(folder)
+    result = runs.read_json(folder / runs.METRICS)
+    rows = {
+        "epochs done": len(experiment.history),
+        "best epoch": result["best_epoch"],
+        "version": told["version"],
+    }
+    output.print(_table(folder, experiment, told, rows))
+    print_metrics(result)
+
+
+def _show_unfinished(folder: Path) -> None:
+    """What there is of a run that was stopped or is still at work."""
+    experiment, told = experiments.outline(folder)
+    history = experiment.history
+    rows = {
+        "epochs done": f"{len(history)}, unfinished",
+        **({"best epoch so far": _best_epoch(history)} if history else {}),
+        "version": told["version"],
+    }
+    output.print(_table(folder, experiment, told, rows))
+    if history:
+        last = history[-1]
+        found = {key: last[f"validation_{key}"] for key in NAMES if f"validation_{key}" in last}
+        print_metrics({"validation": found}, f"Metrics after epoch {last['epoch']}")
+    say(f"{folder} is not finished: the same train command goes on where it was stopped")
+
+
+def _best_epoch(history: list[dict[str, Any]]) -> int:
+    return int(min(history, key=lambda line: line["validation_nll"])["epoch"])
+
+
+def _table(
+    folder: Path, experiment: Experiment, told: Mapping[str, Any], how: Mapping[str, object]
+) -> Table:
+    """The settings of a run, and how it went."""
+    table = Table(title=escape(f"Run {folder}"), show_header=False)
+    divergence = told["divergence"]
+    rows = {
+        "data": told["data"].get("data", ""),
+        "target": told["target"],
+        "task": told["task"]["kind"].lower(),
+        "network": str(experiment.recipe),
+        "weights": f"{experiments.num_weights(experiment):,}",
+        "divergence": "none (deterministic)" if divergence is None else _told(divergence),
+        **{f.name.replace("_", " "): told["training"][f.name] for f in fields(Training)},
+        **how,
+    }
+    for name, value in rows.items():
+        table.add_row(name, escape(str(value)))
+    return table
+
+
+def _told(divergence: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in divergence.items() if key != "kind")
+    return f"{divergence['kind']}({values})"

@@ -1,0 +1,55 @@
+"""`bayesdiv train`: one network, written as a run."""
+
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app.cli.console import (
+    print_metrics,
+    print_notes,
+    progress_bar,
+    say,
+    teller,
+    warn_if_late,
+)
+from bayesdiv.app.cli.options import add_data, command_parser, data_settings, load_data, training_of
+from bayesdiv.app.experiment import Training
+from bayesdiv.divergence import Divergence
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser(
+        "Train one network and write a run; a run that was stopped goes on with the same command.",
+        "bayesdiv train diabetes --divergence JSA --divergence.alpha 0.3 --out runs/diabetes",
+    )
+    add_data(command)
+    command.add_argument("--config", action="config", help="a YAML file with any of these settings")
+    command.add_argument(
+        "--divergence",
+        type=Divergence | None,
+        default={"class_path": "bayesdiv.KL"},
+        help="KL, JSG, JSA, …, or an import path of yours; null for a deterministic network",
+    )
+    command.add_argument("--out", type=str, required=True, help="folder of the run")
+    command.add_class_arguments(Training)
+    return command
+
+
+def train(settings: Namespace) -> None:
+    """Train one network and write a run."""
+    divergence, training = settings.divergence, training_of(settings)
+    splits = load_data(settings, seed=settings.seed)
+    print_notes(splits)
+    folder = Path(settings.out)
+    with progress_bar() as progress:
+        tell = teller(
+            progress, "deterministic" if divergence is None else repr(divergence), training.epochs
+        )
+        _, result = experiments.train(
+            splits, divergence, training, folder=folder, source=data_settings(settings), tell=tell
+        )
+    print_metrics(result)
+    warn_if_late([result], training.epochs)
+    say(f"Run: {folder}")

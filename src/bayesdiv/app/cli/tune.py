@@ -1,0 +1,335 @@
+"""`bayesdiv tune`: search alpha, strength and learning rate on the validation data."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.box import SIMPLE_HEAD
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+import bayesdiv
+from bayesdiv import divergence as divergences
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app import runs, tuning
+from bayesdiv.app.cli.console import NAMES, errors, output, print_notes, say, spread
+from bayesdiv.app.cli.options import add_data, command_parser, data_settings, load_data, training_of
+from bayesdiv.app.data import Splits
+from bayesdiv.app.experiment import Training
+from bayesdiv.app.plots import rounded
+from bayesdiv.app.tuning import Aim, LogUniform, Search, Space, Tried, Tuned, Uniform
+from bayesdiv.divergence import Divergence
+
+AIMS = {aim.key: aim for aim in (tuning.NLL, tuning.ACCURACY, tuning.RMSE)}
+SETTINGS = ("alpha", "strength", "learning_rate")
+USUAL = Space()
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser(
+        "Search alpha, strength and learning rate on the validation data; the settings given are "
+        "tried first, and all others stay as they are. The same command goes on after a stop.",
+        "bayesdiv tune diabetes --divergence JSA --trials 30 --workers 2",
+    )
+    add_data(command)
+    command.add_argument(
+        "--divergence",
+        type=Divergence,
+        default={"class_path": "bayesdiv.JSA"},
+        help="KL, JSG, JSA, …, or an import path of yours; its alpha is searched if it has one",
+    )
+    command.add_argument(
+        "--aim",
+        type=str,
+        default="nll",
+        help="validation metric that decides which trial is best: nll (lowest) for any data, "
+        "accuracy (highest) or ece (lowest) for classes, rmse (lowest) for a regression",
+    )
+    command.add_argument("--trials", type=int, default=30, help="how many in all")
+    command.add_argument("--workers", type=int, default=1, help="processes that share the trials")
+    command.add_argument(
+        "--folds", type=int, default=3, help="trainings a trial, each validated on other rows"
+    )
+    for name in SETTINGS:
+        usual: Any = getattr(USUAL, name)
+        command.add_argument(
+            f"--{name}_range",
+            type=float,
+            nargs=2,
+            metavar=("LOW", "HIGH"),
+            default=[usual.low, usual.high],
+            help="searched between these",
+        )
+    command.add_argument(
+        "--storage",
+        type=str | None,
+        default=None,
+        help="URL of a database to share with other machines; a file in the folder if not given",
+    )
+    command.add_argument(
+        "--out",
+        type=str | None,
+        default=None,
+        help="folder of the results; tunings/NAME-DIVERGENCE if not given",
+    )
+    command.add_class_arguments(Training)
+    return command
+
+
+def tune(settings: Namespace) -> None:
+    """Search, then train the best settings and those given afresh and compare them on test data."""
+    divergence, training = settings.divergence, training_of(settings)
+    splits = load_data(settings, seed=settings.seed)
+    print_notes(splits)
+    name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
+    folder = Path(settings.out or f"tunings/{name}")
+    search = Search(
+        settings.storage or folder / "search.db",
+        name=name,
+        trials=settings.trials,
+        seed=settings.seed,
+        aim=AIMS.get(settings.aim) or Aim(settings.aim),  # checked with the data
+        workers=settings.workers,
+    )
+    _note_outside(divergence, training, _space(settings))
+    with runs.made(folder), _shown(search) as tell, _told_otherwise(settings, folder):
+        tuned = tuning.tune_experiment(
+            splits,
+            divergence,
+            training,
+            search,
+            space=_space(settings),
+            folds=settings.folds,
+            # On another machine the same file may lie elsewhere.
+            about={"data": {**data_settings(settings), "data": Path(settings.data).name}},
+            tell=tell,
+        )
+    tried = tuning.trials(search)
+    output.print(_table(tried, search, splits.name))
+    _write(folder, settings, tuned, tried, search.aim, splits)
+    with errors.status("training the best settings and those given afresh"):
+        _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
+    say(f"Best settings: {folder / 'best.yaml'}; train them with")
+    say(f"  bayesdiv train {settings.data} --config {folder / 'best.yaml'} --out runs/{name}")
+
+
+def _space(settings: Namespace) -> Space:
+    return Space(
+        alpha=Uniform(*settings.alpha_range),
+        strength=LogUniform(*settings.strength_range),
+        learning_rate=LogUniform(*settings.learning_rate_range),
+    )
+
+
+def _note_outside(divergence: Divergence, training: Training, space: Space) -> None:
+    ranges = space.ranges(divergence)
+    for name, value in tuning.outside(divergence, training, space).items():
+        low, high = ranges[name].low, ranges[name].high
+        errors.print(
+            f"[dim]note: {name} is {value:g}, outside the range {low:g} to {high:g} that is "
+            "searched, so the settings given are not the first trial[/]",
+            soft_wrap=True,
+        )
+
+
+@contextlib.contextmanager
+def _told_otherwise(settings: Namespace, folder: Path) -> Iterator[None]:
+    """What differs from the search that is there, in the words of this command."""
+    try:
+        yield
+    except tuning.OtherStudy as error:
+        place, option = (
+            (f" in {folder}", "--out") if settings.storage is None else ("", "--storage")
+        )
+        raise ValueError(
+            f"the search{place} was begun with other settings: {error.differs}; "
+            f"choose another {option}"
+        ) from None
+
+
+# While it runs -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _shown(search: Search) -> Iterator[tuning.Tell | None]:
+    """A table that grows with the search, where there is a terminal."""
+    if not errors.is_terminal:
+        yield None
+        return
+    with Live(console=errors, transient=True, auto_refresh=False) as live:
+
+        def tell(tried: Sequence[Tried]) -> None:
+            rows = max(3, errors.height - 8)
+            live.update(_table(tried, search, search.name, rows), refresh=True)
+
+        yield tell
+
+
+def _table(tried: Sequence[Tried], search: Search, title: str, rows: int | None = None) -> Table:
+    """The trials, or the last so many of them and the best, which is marked."""
+    begun = [trial for trial in tried if trial.state != "waiting"]
+    names = [name for name in SETTINGS if any(name in trial.settings for trial in begun)]
+    table = Table(
+        title=f"{escape(title)}: search", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
+    for name in ("trial", *(name.replace("_", " ") for name in names)):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(f"validation {NAMES[search.aim.key]}", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    best = _best_number(begun, search.aim)
+    last = {trial.number for trial in (begun if rows is None else begun[-rows:])}
+    for trial in (trial for trial in begun if trial.number in last | {best}):
+        found = (trial.settings.get(name) for name in names)
+        cells = ["" if value is None else f"{value:.3g}" for value in found]
+        value = "" if trial.value is None else rounded(trial.value, 4)
+        mark = "*" if trial.number == best else " "
+        style = "bold green" if mark == "*" else "dim" if trial.state != "complete" else None
+        row = (str(trial.number), *cells, value + mark, escape(_state(trial)))
+        table.add_row(*row, style=style)
+    finished = sum(trial.state in ("complete", "pruned") for trial in begun)
+    table.caption = f"{_count(finished, search.trials)}; * best"
+    return table
+
+
+def _count(finished: int, wanted: int) -> str:
+    """How many trials there are of those asked for; a search that went on longer has more."""
+    if finished > wanted:
+        return f"{finished} trials, more than the {wanted} asked for"
+    return f"{finished} of {wanted} trials"
+
+
+def _best_number(tried: Sequence[Tried], aim: Aim) -> int | None:
+    values = {t.number: t.value for t in tried if t.state == "complete" and t.value is not None}
+    if not values:
+        return None
+    best = aim.best(values.values())
+    return next(number for number, value in values.items() if value == best)
+
+
+def _state(trial: Tried) -> str:
+    if trial.state == "pruned" and trial.value is None:
+        return "diverged"
+    again = "" if trial.retry_of is None else f", trial {trial.retry_of} again"
+    return trial.state + again
+
+
+# What is left --------------------------------------------------------------------------------
+
+
+def _write(
+    folder: Path,
+    settings: Namespace,
+    tuned: Tuned,
+    tried: Sequence[Tried],
+    aim: Aim,
+    splits: Splits,
+) -> None:
+    """The best settings for `bayesdiv train --config`, all trials as a table, and two figures."""
+    import yaml  # type: ignore[import-untyped]
+
+    from bayesdiv.app import plots
+
+    best = {
+        **{key: value for key, value in data_settings(settings).items() if value is not None},
+        "divergence": _as_config(tuned.divergence),
+        **asdict(tuned.training),
+        "hidden": list(tuned.training.hidden),
+    }
+    del best["data"]
+    text = f"# bayesdiv train {settings.data} --config best.yaml --out FOLDER\n"
+    runs.write(folder / "best.yaml", (text + yaml.safe_dump(best, sort_keys=False)).encode())
+    runs.write(folder / "trials.csv", _csv(tried).encode())
+    across, up = [name for name in SETTINGS if name in tuned.best.settings][:2]
+    title = f"{splits.name}: {type(tuned.divergence).__name__}, {len(tried)} trials"
+    contour = plots.search_contour(tried, (across, up), aim, title)
+    plots.save(contour, folder / "contour.png")
+    plots.save(plots.search_history(tried, aim, title), folder / "history.png")
+    say(f"Trials: {folder / 'trials.csv'}, contour.png and history.png beside it")
+
+
+def _as_config(divergence: Divergence) -> dict[str, Any]:
+    kind = type(divergence)
+    ours = getattr(divergences, kind.__name__, None) is kind
+    path = f"bayesdiv.{kind.__name__}" if ours else f"{kind.__module__}.{kind.__qualname__}"
+    given = {f.name: getattr(divergence, f.name) for f in fields(divergence)}  # type: ignore[arg-type]
+    return {"class_path": path, "init_args": given} if given else {"class_path": path}
+
+
+def _csv(tried: Sequence[Tried]) -> str:
+    import pandas as pd
+
+    rows = [
+        {
+            "trial": trial.number,
+            **trial.settings,
+            "value": trial.value,
+            "state": trial.state,
+            "seconds": trial.seconds,
+            "retry_of": trial.retry_of,
+            "reason": trial.reason,
+        }
+        for trial in tried
+        if trial.state != "waiting"
+    ]
+    return str(pd.DataFrame(rows).astype({"retry_of": "Int64"}).to_csv(index=False))
+
+
+Pair = tuple[Divergence, Training]
+
+
+def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair]) -> None:
+    """The test metrics of the best settings and of those given, trained with the same seed."""
+    kept = _kept(folder / "result.json")
+    data = experiments.fingerprint(splits)
+    trained: list[dict[str, Any]] = []
+    found = {}
+    for which, pair in pairs.items():
+        told = {"data": data, **_described(*pair)}
+        known = [entry["test"] for entry in (*kept, *trained) if entry["settings"] == told]
+        found[which] = known[0] if known else experiments.train(splits, *pair)[1]["test"]
+        trained.append({"settings": told, "test": found[which]})
+    _print_comparison(splits.name, list(tuned.best.settings), pairs, found)
+    if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
+        say("No trial was better than the settings given.")
+    result = {"best": tuned.best._asdict(), "test": found, "trained": trained}
+    runs.write_json(folder / "result.json", result)
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    """What an earlier call has trained; nothing where the file cannot tell."""
+    with contextlib.suppress(runs.RunError, KeyError, TypeError):
+        return [
+            {key: entry[key] for key in ("settings", "test")}
+            for entry in runs.read_json(path)["trained"]
+        ]
+    return []
+
+
+def _described(divergence: Divergence, training: Training) -> dict[str, Any]:
+    """All that a training depends on besides its data, as JSON gives it back."""
+    return {
+        "version": bayesdiv.__version__,
+        "divergence": experiments.described(divergence),
+        "training": {**asdict(training), "hidden": list(training.hidden)},
+    }
+
+
+def _print_comparison(
+    title: str, names: list[str], pairs: dict[str, Pair], found: dict[str, dict[str, float]]
+) -> None:
+    table = Table(
+        title=f"{escape(title)}: test data, trained afresh", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("settings", no_wrap=True)
+    for name in (*names, *found["best"]):
+        table.add_column(NAMES.get(name, name.replace("_", " ")), justify="right", no_wrap=True)
+    for which, (used, how) in pairs.items():
+        values = [getattr(used if name == "alpha" else how, name) for name in names]
+        cells = [f"{value:.3g}" for value in values]
+        table.add_row(which, *cells, *(spread([value]) for value in found[which].values()))
+    output.print(table)

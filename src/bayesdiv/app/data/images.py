@@ -1,0 +1,168 @@
+"""Images in memory: five folds, pixels as numbers, noise that is drawn once, another size."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from bayesdiv.app.data import DataError, Part
+
+FOLDS = 5  # the paper's runs
+_WHITE = 255
+_AT_A_TIME = 1024  # images whose noise is held in float32 at once
+
+
+class Parts(NamedTuple):
+    """Images to fit, to make choices on, and to test on.
+
+    Examples:
+        >>> one = Part(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.tensor([0, 1]))
+        >>> Parts(one, one, one).train.y
+        tensor([0, 1])
+    """
+
+    train: Part
+    validation: Part
+    test: Part
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images of some classes, each with the batch of its set that it came in.
+
+    Args:
+        images: (N, 3, height, width), uint8 as read; floats once `noisy`.
+        labels: (N,) indices of `classes`, int64.
+        classes: their names.
+        batch: (N,) from 1 to 5 for what is trained or validated on, 0 for the test images.
+        name: of the set.
+        notes: sentences on what is not as published.
+
+    Examples:
+        >>> pixels = torch.zeros(6, 3, 32, 32, dtype=torch.uint8)
+        >>> images = Images(pixels, torch.zeros(6).long(), ("cat",), torch.arange(6), "cats")
+        >>> train, validation, test = images.fold(2)
+        >>> len(train.x), len(validation.x), len(test.x)
+        (4, 1, 1)
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    batch: Tensor
+    name: str
+    notes: tuple[str, ...] = ()
+
+    def fold(self, number: int) -> Parts:
+        """Run `number` of five, as in the paper: batch `number` validates, the other four train."""
+        check_fold(number)
+        test, validation = self.batch == 0, self.batch == number
+        train = ~(test | validation)
+        return Parts(*(Part(self.images[at], self.labels[at]) for at in (train, validation, test)))
+
+    def noisy(
+        self,
+        noise: float,
+        seed: int = 0,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> "Images":
+        """The same with noise, see the function `noisy`; labels and batches follow to the device.
+
+        Taken before `fold`, every fold, loss and epoch sees an image with the same noise.
+        """
+        found = noisy(self.images, noise, seed, dtype=dtype, device=device)
+        labels, batch = self.labels.to(found.device), self.batch.to(found.device)
+        return replace(self, images=found, labels=labels, batch=batch)
+
+
+def noisy(
+    images: Tensor,
+    noise: float,
+    seed: int = 0,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Pixels in [0, 1] plus Gaussian noise, p/255 + noise·ε with ε ~ N(0, 1), drawn once.
+
+    The paper adds it at the size the images come in, before they are resized, and does not clip.
+    A seed gives the same noise whatever the device and, but for rounding, the type.
+
+    Args:
+        images: uint8, examples along the first axis. Parts of one set are best given together:
+            two calls with one seed draw the same noise.
+        noise: its standard deviation; 0 only scales.
+        seed: what the noise is drawn from.
+        dtype: of the result; bfloat16 halves its memory.
+        device: of the result; None is that of the images.
+
+    Examples:
+        >>> grey = torch.full((100, 3, 32, 32), 51, dtype=torch.uint8)
+        >>> found = noisy(grey, noise=0.9, seed=1)
+        >>> found.mean(), found.std()
+        (tensor(0.2014), tensor(0.9018))
+    """
+    if not 0 <= noise < math.inf:
+        raise DataError(f"noise must be a finite standard deviation of at least 0, got {noise}")
+    _check_pixels(images)
+    generator = torch.Generator().manual_seed(seed)
+    found = torch.empty(images.shape, dtype=dtype, device=device or images.device)
+    for start in range(0, len(images), _AT_A_TIME):
+        some = images[start : start + _AT_A_TIME].float() / _WHITE
+        if noise > 0:
+            # Drawn on the CPU, since other devices have random numbers of their own.
+            some += noise * torch.randn(some.shape, generator=generator).to(some.device)
+        found[start : start + _AT_A_TIME] = some
+    return found
+
+
+def complement(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The complement of the pixels in [0, 1], (255 - p)/255, the paper's for histopathology.
+
+    Best taken of one batch at a time, on its device: floats are four times the memory of uint8.
+
+    Examples:
+        >>> complement(torch.tensor([0, 204, 255], dtype=torch.uint8))
+        tensor([1.0000, 0.2000, 0.0000])
+    """
+    _check_pixels(images)
+    return (_WHITE - images).to(dtype) / _WHITE
+
+
+def resized(x: Tensor, size: int) -> Tensor:
+    """Images of another size, (…, 3, size, size), bilinear and without antialiasing.
+
+    The paper's networks see 224 pixels. Best taken of one batch at a time, on its device: 32 pixels
+    made 224 are 49 times the memory.
+
+    Examples:
+        >>> resized(torch.tensor([[[[0.0, 1.0]]]]).expand(1, 1, 2, 2), 4)[0, 0, 0]
+        tensor([0.0000, 0.2500, 0.7500, 1.0000])
+    """
+    if size < 1:
+        raise DataError(f"size must be at least 1, got {size}")
+    if not x.is_floating_point():
+        raise DataError(f"images must be floats to be resized, got {x.dtype}")
+    return interpolate(x, size=(size, size), mode="bilinear", align_corners=False, antialias=False)
+
+
+def check_fold(number: int) -> None:
+    """Complain of a fold that is not one of the five.
+
+    Examples:
+        >>> check_fold(6)
+        Traceback (most recent call last):
+        bayesdiv.app.data.DataError: fold must lie between 1 and 5, got 6
+    """
+    if not 1 <= number <= FOLDS:
+        raise DataError(f"fold must lie between 1 and {FOLDS}, got {number}")
+
+
+def _check_pixels(images: Tensor) -> None:
+    if images.dtype != torch.uint8:
+        raise DataError(f"images must be uint8, pixels from 0 to 255, got {images.dtype}")

@@ -1,0 +1,25 @@
+"""Networks that a run can be restored from: each a recipe, a frozen dataclass with `build`."""
+
+from bayesdiv.app.nets.conv import Conv
+from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.nets.resnet import (
+    ResNet,
+    Stem,
+    batch_norm_dropped,
+    batch_norm_folded,
+    imagenet_stem,
+    read_weights,
+    small_stem,
+)
+
+__all__ = [
+    "MLP",
+    "Conv",
+    "ResNet",
+    "Stem",
+    "batch_norm_dropped",
+    "batch_norm_folded",
+    "imagenet_stem",
+    "read_weights",
+    "small_stem",
+]

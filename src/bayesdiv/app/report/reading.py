@@ -1,0 +1,172 @@
+"""Runs for one report: read from their folders, and tested on their data where these can be had."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bayesdiv
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app import runs
+from bayesdiv.app.data import Classification, Regression, Splits
+from bayesdiv.app.experiment import Experiment
+from bayesdiv.predictive import Predictive
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run.
+
+    Args:
+        name: of its folder, with as much of the path as tells it from the others.
+        experiment: the trained network.
+        settings: all that it was trained with.
+        result: its metrics.
+    """
+
+    name: str
+    experiment: Experiment
+    settings: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+    @property
+    def loss(self) -> str:
+        """The divergence with its fields, as code has it; its class alone is `family`."""
+        told = self.settings["divergence"]
+        if told is None:
+            return "deterministic"
+        fields = ", ".join(f"{key}={value}" for key, value in told.items() if key != "kind")
+        return f"{told['kind']}({fields})"
+
+    @property
+    def family(self) -> str:
+        """The name of the divergence, or deterministic."""
+        return "deterministic" if self.settings["divergence"] is None else self.loss.split("(")[0]
+
+    @property
+    def label(self) -> str:
+        """For a legend."""
+        return f"{self.name}: {self.loss}"
+
+    @property
+    def task(self) -> Regression | Classification:
+        """What the target is."""
+        return experiments.task_of(self.settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """A run with its data and what it predicts for the test part."""
+
+    run: Run
+    splits: Splits
+    predictive: Predictive
+
+    @property
+    def y(self) -> Tensor:
+        """The targets of the test part."""
+        return self.splits.test.y
+
+    @cached_property
+    def interval(self) -> tuple[Tensor, Tensor]:
+        """The 90 % interval of each target, which takes a while to find."""
+        return self.predictive.interval(0.9)
+
+
+def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
+    """The runs of these folders, all of the same data and task.
+
+    Args:
+        folders: of finished runs.
+        data: where the data of all of them are now; None where they were.
+    """
+    folders = list(dict.fromkeys(map(Path, folders)))
+    if not folders:
+        raise runs.RunError("a report needs at least one run, got none")
+    found = []
+    for name, folder in zip(_names(folders), folders, strict=True):
+        experiment, settings = experiments.restore(folder, data)
+        if not (folder / runs.METRICS).exists():
+            raise runs.RunError(
+                f"{folder} holds a run that is not finished: train it to its end first"
+            )
+        found.append(Run(name, experiment, settings, _result(folder / runs.METRICS)))
+    for run in found[1:]:
+        _check_alike(found[0], run)
+    return found
+
+
+def _result(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = runs.read_json(path)
+    for key in ("test", "validation", "best_epoch", "seconds"):
+        if key not in found:
+            raise runs.RunError(f"{path} is damaged: it does not tell {key}")
+    return found
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The last part of each path, or more of it until all differ."""
+    whole = [folder.resolve().parts for folder in folders]
+    for count in range(1, max(map(len, whole)) + 1):
+        names = ["/".join(parts[-count:]) for parts in whole]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def _same_rows(one: Run, other: Run) -> bool:
+    ones, others = (run.settings.get("fingerprint") for run in (one, other))
+    return ones is not None and ones == others
+
+
+def _check_alike(one: Run, other: Run) -> None:
+    """A table of runs compares their losses only if all else about the data is the same."""
+    ones, others = _about_data(one), _about_data(other)
+    if _same_rows(one, other):  # it may have come from files at two places
+        del ones["data"]
+    for key, value in ones.items():
+        if others[key] != value:
+            raise runs.RunError(
+                f"runs of one report must have the same data and task: {key} is {value} in "
+                f"{one.name} and {others[key]} in {other.name}"
+            )
+
+
+def _about_data(run: Run) -> dict[str, str]:
+    source, task = run.settings["data"], run.task
+    kind = type(task).__name__.lower()
+    classes = ", ".join(task.classes) if isinstance(task, Classification) else "none"
+    return {
+        "data": str(source.get("data")),
+        "target": str(run.settings["target"]),
+        "task": kind,
+        "classes": classes,
+        "noise": str(source.get("noise")),
+        "bias": str(source.get("bias")),
+        "inputs": str(run.settings["encoder"]["shape"]),
+    }
+
+
+def tested(run: Run) -> Tested:
+    """A run with its test data, loaded again as its settings say.
+
+    Raises:
+        DataError: the data cannot be had any more, or are not those it was trained with.
+    """
+    splits = experiments.reloaded(run.experiment, run.settings, run.name)
+    return Tested(run, splits, run.experiment.predict(splits.test.x))
+
+
+def versions() -> str:
+    """What made a page, and when."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"Made on {now} by bayesdiv {bayesdiv.__version__} with torch {torch.__version__} and "
+        f"Python {platform.python_version()}."
+    )

@@ -1,0 +1,330 @@
+"""The search over the settings of an experiment: alpha, strength, learning rate."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import optuna
+import torch
+from optuna.trial import Trial
+
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app.data import Classification, Part, Splits
+from bayesdiv.app.experiment import Experiment, Training
+from bayesdiv.app.tuning.search import Aim, Best, Search, Tell
+from bayesdiv.app.tuning.workers import tune
+from bayesdiv.divergence import Divergence
+from bayesdiv.likelihoods import balanced
+from bayesdiv.training.fit import Batches, fit
+
+REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A setting between two numbers.
+
+    Examples:
+        >>> Uniform(0.0, 1.0)
+        Uniform(low=0.0, high=1.0)
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high)
+
+    def suggest(self, trial: Trial, name: str) -> float:
+        """The value for a trial."""
+        return trial.suggest_float(name, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """A setting between two positive numbers, whose logarithm is searched.
+
+    Examples:
+        >>> LogUniform(1e-3, 1e2)
+        LogUniform(low=0.001, high=100.0)
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high)
+        if self.low <= 0:
+            raise ValueError(f"low must be positive on a logarithmic scale, got {self.low}")
+
+    def suggest(self, trial: Trial, name: str) -> float:
+        """The value for a trial."""
+        return trial.suggest_float(name, self.low, self.high, log=True)
+
+
+Range = Uniform | LogUniform
+
+
+def _check_range(low: float, high: float) -> None:
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"a range must be finite with low below high, got {low} and {high}")
+
+
+@dataclass(frozen=True)
+class Space:
+    """The settings of an experiment that are searched; None leaves one as it is.
+
+    Args:
+        alpha: of the divergence, where it has one.
+        strength: λ in front of the divergence.
+        learning_rate: of Adam.
+
+    Examples:
+        >>> Space(learning_rate=None).strength
+        LogUniform(low=0.001, high=100.0)
+    """
+
+    alpha: Range | None = field(default_factory=lambda: Uniform(0.0, 1.0))
+    strength: Range | None = field(default_factory=lambda: LogUniform(1e-3, 1e2))
+    learning_rate: Range | None = field(default_factory=lambda: LogUniform(3e-4, 3e-2))
+
+    def ranges(self, divergence: Divergence) -> dict[str, Range]:
+        """What is searched with this divergence, by name."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not _has_alpha(divergence):
+            del given["alpha"]
+        return {name: range_ for name, range_ in given.items() if range_ is not None}
+
+
+def _has_alpha(divergence: Divergence) -> bool:
+    return "alpha" in {f.name for f in fields(divergence)}  # type: ignore[arg-type]
+
+
+def with_settings(
+    divergence: Divergence, training: Training, settings: Mapping[str, float]
+) -> tuple[Divergence, Training]:
+    """A divergence and a training with some settings replaced.
+
+    Examples:
+        >>> from bayesdiv import JSA
+        >>> with_settings(JSA(0.5), Training(), {"alpha": 0.2, "strength": 3.0})[0]
+        JSA(alpha=0.2)
+    """
+    rest = dict(settings)
+    if "alpha" in rest:
+        divergence = replace(divergence, alpha=rest.pop("alpha"))  # type: ignore[type-var]
+    return divergence, replace(training, **rest)  # type: ignore[arg-type]
+
+
+class Tuned(NamedTuple):
+    """What `tune_experiment` returns: hand the first two to `experiments.train`."""
+
+    divergence: Divergence
+    training: Training
+    best: Best
+
+
+def tune_experiment(
+    splits: Splits,
+    divergence: Divergence,
+    training: Training,
+    search: Search,
+    *,
+    space: Space | None = None,
+    folds: int = 3,
+    about: Mapping[str, Any] | None = None,
+    tell: Tell | None = None,
+) -> Tuned:
+    """Search alpha, strength and learning rate of an experiment on its validation data.
+
+    The test part is never looked at. The settings given are tried first, unless one lies
+    `outside` its range.
+
+    Args:
+        splits: the data.
+        divergence: with the alpha to begin with.
+        training: with strength and learning rate to begin with; the rest stays as it is.
+        search: where, how long, and which metric of `experiments.evaluate` it is after.
+        space: what is searched, and in which ranges.
+        folds: a value is the mean over this many trainings, see `dealt`.
+        about: what else the search depends on, such as how the data were loaded.
+        tell: called with all trials after each change.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> from bayesdiv import KL
+        >>> from bayesdiv.app.data import load
+        >>> once = Training(epochs=1, test_samples=5)
+        >>> with TemporaryDirectory() as folder:
+        ...     search = Search(f"{folder}/study.db", trials=1)
+        ...     tuned = tune_experiment(load("diabetes"), KL(), once, search, folds=1)
+        >>> tuned.best.settings
+        {'strength': 1.0, 'learning_rate': 0.003}
+    """
+    space = space or Space()
+    ranges = space.ranges(divergence)
+    if not ranges:
+        raise ValueError(f"a range must be given for one setting at least, got {space}")
+    for end in ("low", "high"):  # a range that the divergence refuses is told before it begins
+        with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
+    _check_aim(search.aim, splits)
+    depends: dict[str, Any] = {
+        **(about or {}),
+        "divergence": experiments.described(divergence),
+        "training": {**asdict(training), "hidden": list(training.hidden)},
+        "space": {name: [r.low, r.high, type(r).__name__] for name, r in ranges.items()},
+        "aim": search.aim.key,
+        "folds": folds,
+        "num_data": splits.num_data,
+    }
+    objective = _Validation(
+        dealt(splits, folds, training.seed), divergence, training, space, search.aim.key
+    )
+    begin = None if outside(divergence, training, space) else _given(divergence, training, ranges)
+    found = tune(objective, search, start=begin, about=depends, tell=tell)
+    return Tuned(*with_settings(divergence, training, found.settings), found)
+
+
+def outside(divergence: Divergence, training: Training, space: Space) -> dict[str, float]:
+    """The settings given that lie outside their ranges: a search does not begin with these.
+
+    Examples:
+        >>> from bayesdiv import KL
+        >>> outside(KL(), Training(learning_rate=10.0), Space())
+        {'learning_rate': 10.0}
+    """
+    ranges = space.ranges(divergence)
+    given = _given(divergence, training, ranges)
+    return {k: v for k, v in given.items() if not ranges[k].low <= v <= ranges[k].high}
+
+
+def _given(divergence: Divergence, training: Training, names: Iterable[str]) -> dict[str, float]:
+    return {name: getattr(divergence if name == "alpha" else training, name) for name in names}
+
+
+def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
+    """Training and validation rows dealt anew, so that each is validated on in one of the folds.
+
+    One small validation part mostly measures its own luck. The test part stays out, and one fold
+    is the split as it is. Rows are sorted by their target before they are dealt: each fold gets its
+    share of every class, or of high and low values.
+
+    Examples:
+        >>> from bayesdiv.app.data import load
+        >>> splits = load("diabetes")
+        >>> [(fold.num_data, len(fold.validation.y)) for fold in dealt(splits, 3)]
+        [(236, 118), (236, 118), (236, 118)]
+    """
+    x, y = (torch.cat(pair) for pair in zip(splits.train, splits.validation, strict=True))
+    if not 1 <= folds <= len(y) // 2:
+        raise ValueError(f"folds must lie between 1 and half of the {len(y)} rows, got {folds}")
+    if folds == 1:
+        return [splits]
+    place = _places(y, folds, seed)
+    return [
+        replace(
+            splits,
+            train=Part(x[place != fold], y[place != fold]),
+            validation=Part(x[place == fold], y[place == fold]),
+        )
+        for fold in range(folds)
+    ]
+
+
+def _places(y: torch.Tensor, folds: int, seed: int) -> torch.Tensor:
+    """The fold of each row."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    order = order[y[order].argsort(stable=True)]
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(y)) % folds
+    return place
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """The objective of `tune_experiment`: all folds trained side by side, epoch by epoch."""
+
+    parts: list[Splits]
+    divergence: Divergence
+    training: Training
+    space: Space
+    key: str
+
+    def __call__(self, trial: Trial) -> float:
+        ranges = self.space.ranges(self.divergence)
+        settings = {name: range_.suggest(trial, name) for name, range_ in ranges.items()}
+        divergence, training = with_settings(self.divergence, self.training, settings)
+        courses = [_course(part, divergence, training, self.key) for part in self.parts]
+        every = max(1, training.epochs // REPORTS)
+        value = math.nan
+        for epoch, values in enumerate(zip(*courses, strict=True), 1):
+            value = sum(values) / len(values)
+            # The first quarter would only tell how fast a learning rate is.
+            if training.epochs // 4 < epoch < training.epochs and epoch % every == 0:
+                trial.report(value, epoch)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+        return value
+
+
+def _course(
+    splits: Splits, divergence: Divergence, training: Training, key: str
+) -> Iterator[float]:
+    """A validation metric after each epoch, of the weights that training would keep so far.
+
+    Training keeps the weights of its best epoch. A metric of the rows that chose the epoch would
+    flatter settings whose epochs differ by luck, so one half of the rows chooses and the other is
+    measured, and the other way round. After the last epoch the metric is computed anew, with as
+    many draws as for the test.
+    """
+    experiment = _built(splits, divergence, training)
+    place = _places(splits.validation.y, 2, training.seed)
+    halves = [Part(*(rows[place == half] for rows in splits.validation)) for half in (0, 1)]
+    lowest, values = [math.inf, math.inf], [math.nan, math.nan]
+    kept = [_state(experiment), _state(experiment)]
+    batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
+    for epoch in fit(
+        experiment.model,
+        experiment.objective,
+        batches,
+        experiment.optimizer(),
+        training.epochs,
+        seed=training.seed,
+    ):
+        watched = experiments.WATCH_SAMPLES
+        found = [experiments.evaluate(experiment, splits, half, watched) for half in halves]
+        for own, other in ((0, 1), (1, 0)):
+            if found[own]["nll"] < lowest[own]:
+                lowest[own], kept[own] = found[own]["nll"], _state(experiment)
+                values[own] = found[other][key]
+        if epoch.number < training.epochs:
+            yield sum(values) / 2
+    for own, other in ((0, 1), (1, 0)):
+        for name, part in experiment.parts.items():
+            part.load_state_dict(kept[own][name])
+        values[own] = experiments.evaluate(experiment, splits, halves[other])[key]
+    yield sum(values) / 2
+
+
+def _built(splits: Splits, divergence: Divergence, training: Training) -> Experiment:
+    recipe = experiments.recipe_for(splits.task, splits.shape, training.hidden)
+    weights = None
+    if training.balance and isinstance(splits.task, Classification):
+        weights = balanced(splits.train.y, len(splits.task.classes))
+    return experiments.build(recipe, splits.task, divergence, training, splits.num_data, weights)
+
+
+def _state(experiment: Experiment) -> dict[str, dict[str, torch.Tensor]]:
+    return {
+        name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
+        for name, part in experiment.parts.items()
+    }
+
+
+def _check_aim(aim: Aim, splits: Splits) -> None:
+    classes = isinstance(splits.task, Classification)
+    keys = ("nll", "accuracy", "ece") if classes else ("nll", "rmse")
+    if aim.key not in keys:
+        task = "classification" if classes else "regression"
+        raise ValueError(f"the aim of a {task} must be one of {', '.join(keys)}, got {aim.key}")

@@ -1,0 +1,1 @@
+"""How fast: draws and summed divergences on each kind of machine."""

@@ -1,0 +1,76 @@
+"""Standard normal noise for the draws of all weights, which is a fifth of a training step.
+
+Most of the time that `torch.randn` takes on a CPU goes into the random words of its generator. For
+many numbers at once the words come from a faster generator of NumPy, seeded by torch's, so that
+`torch.manual_seed` repeats them as ever.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesdiv.compute import native
+
+MANY = 1 << 18  # below, the noise of torch takes a millisecond: no compiler is started for it
+
+
+def standard_normal(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Noise of this shape, of the dtype and on the device of `like`."""
+    size = torch.Size(shape)
+    plain = like.device.type != "cpu" or like.dtype != torch.float32 or size.numel() < MANY
+    # What is traced or batched must be an operation of torch.
+    traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(like)
+    if plain or traced or torch._C._functorch.peek_interpreter_stack() is not None:
+        return torch.randn(size, dtype=like.dtype, device=like.device)
+    return many(size.numel()).reshape(size)
+
+
+def many(count: int) -> Tensor:
+    """So many numbers on the CPU, by Box and Muller's transformation.
+
+        √(-2 log u) (cos π t, sin π t),   u uniform in (0, 1], t in [-1, 1)
+
+    Args:
+        count: how many.
+    """
+    seed = int(torch.randint(1 << 62, (), device="cpu"))
+    words = np.random.SFC64(seed).random_raw(-(-count // 2))  # of 64 bits, two numbers each
+    turned = _transform()(torch.from_numpy(words.view(np.int32)))
+    return turned[:count]
+
+
+@lru_cache(maxsize=1)
+def _transform() -> Callable[[Tensor], Tensor]:
+    """From random words of 32 bits to as many normal numbers, in their place."""
+    library = native.library()
+    if library is None:
+        return in_passes
+
+    def at_once(words: Tensor) -> Tensor:
+        pairs = ctypes.c_int64(words.numel() // 2)
+        library.normals(native.address(words), pairs, torch.get_num_threads())
+        return words.view(torch.float32)
+
+    words = torch.from_numpy(np.random.SFC64(0).random_raw(1001).view(np.int32))
+    if torch.allclose(at_once(words.clone()), in_passes(words.clone()), rtol=1e-4, atol=1e-5):
+        return at_once
+    native.disagrees("noise")
+    return in_passes
+
+
+def in_passes(words: Tensor) -> Tensor:
+    """The transformation by operations of torch."""
+    first, second = words.chunk(2)
+    numbers = words.view(torch.float32)
+    # Shifted as a signed word, which fills with its sign: the mask takes that away.
+    uniform = ((first >> 8) & 0xFFFFFF).add_(1).float().mul_(2.0**-24)
+    radius = uniform.log_().mul_(-2).sqrt_()
+    angle = second.float().mul_(math.pi * 2.0**-31)
+    torch.mul(radius, angle.cos(), out=numbers[: len(first)])
+    torch.mul(radius, angle.sin(), out=numbers[len(first) :])
+    return numbers

@@ -1,0 +1,389 @@
+"""Triton kernels: a summed divergence from loc and rho, its gradients, and draws, on a GPU.
+
+Nothing of the size of the weights is kept between the passes. The forward pass reads loc and rho
+and writes one partial sum a program, in double precision; the backward pass reads them again and
+writes both gradients. A draw makes its noise from a seed and a counter, and its backward pass makes
+the same noise once more. All are custom operators of torch: a compiler takes them as they are, and
+a CUDA graph may hold them.
+
+Without Triton the module can be imported and nothing in it called. What runs on a block of weights
+is in `bayesdiv.compute.programs`.
+"""
+
+# torch.library has no types for its decorators.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from bayesdiv.compute import programs
+from bayesdiv.compute.fused import Kernel
+from bayesdiv.divergence.gaussian import refuse_second
+
+# Weights a program; each thread holds several, so that loads overlap.
+BLOCK = 1024
+# Four normals come out of one round of Philox.
+LANES = 256
+
+
+def total(
+    kernel: Kernel, loc: Tensor, rho: Tensor, prior_loc: Tensor, prior_scale: Tensor
+) -> Tensor:
+    """The divergence summed over the last axis, (…), differentiable by loc and rho.
+
+    Args:
+        kernel: the rule, its alpha and its table.
+        loc: mean of each weight, (…, weights), float32.
+        rho: the scale is softplus(rho).
+        prior_loc: a number, one a weight, or one a weight and trial.
+        prior_scale: likewise.
+    """
+    call = _total if torch.compiler.is_compiling() else _Total.apply
+    return cast(Tensor, call(loc, rho, prior_loc, prior_scale, kernel.table, *kernel[:3]))
+
+
+def draw(loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho.
+
+    The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
+
+    Args:
+        loc: mean of each weight, float32.
+        rho: the scale is softplus(rho).
+        samples: how many.
+        dtype: of the draws; the sums are made in float32.
+    """
+    # Drawn on the device, so that a CUDA graph takes a new one in each replay.
+    seed = torch.randint(1 << 62, (1,), device=loc.device)
+    call = _draw if torch.compiler.is_compiling() else _Draw.apply
+    return cast(Tensor, call(loc, rho, seed, samples, dtype))
+
+
+def penalised(
+    kernel: Kernel,
+    loc: Tensor,
+    rho: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    samples: int,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """Draws, (samples, weights), and the summed divergence, each parameter read and written once.
+
+    The same as `draw` and `total`, for weights without trials.
+    """
+    seed = torch.randint(1 << 62, (1,), device=loc.device)
+    call = _both if torch.compiler.is_compiling() else _Both.apply
+    return cast(
+        tuple[Tensor, Tensor],
+        call(
+            *(loc, rho, prior_loc, prior_scale, kernel.table),
+            *(seed, samples, dtype, *kernel[:3]),
+        ),
+    )
+
+
+# --- the operators -------------------------------------------------------------------------------
+
+_TOTAL = (
+    "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, int rule, "
+    "float alpha, float bound"
+)
+
+
+def _sum(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    weights = loc.shape[-1]
+    blocks = -(-weights // BLOCK)
+    parts = loc.new_empty((*loc.shape[:-1], blocks), dtype=torch.float64)
+    if parts.numel():
+        with _on(loc):
+            programs.forward[blocks, parts.numel() // blocks](
+                parts, loc, rho, *_arguments(loc, *rest), BLOCK=BLOCK
+            )
+    return parts.sum(-1).to(loc.dtype)
+
+
+_total = torch.library.custom_op(
+    "bayesdiv::total", _sum, mutates_args=(), schema=f"({_TOTAL}) -> Tensor"
+)
+
+
+@_total.register_fake
+def _(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
+    return loc.new_empty(loc.shape[:-1])
+
+
+def _gradients(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    d_loc, d_rho = torch.empty_like(loc), torch.empty_like(rho)
+    blocks = -(-loc.shape[-1] // BLOCK)
+    if loc.numel():
+        with _on(loc):
+            programs.backward[blocks, loc.numel() // loc.shape[-1]](
+                d_loc, d_rho, grad.contiguous(), loc, rho, *_arguments(loc, *rest), BLOCK=BLOCK
+            )
+    return d_loc, d_rho
+
+
+_total_backward = torch.library.custom_op(
+    "bayesdiv::total_backward",
+    _gradients,
+    mutates_args=(),
+    schema=f"(Tensor grad, {_TOTAL}) -> (Tensor, Tensor)",
+)
+
+
+@_total_backward.register_fake
+def _(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return (
+        torch.empty_like(loc, memory_format=torch.contiguous_format),
+        torch.empty_like(rho, memory_format=torch.contiguous_format),
+    )
+
+
+def _keep_total(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:5])
+    ctx.rest = inputs[5:]
+
+
+def _total_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*_total_backward(grad, *ctx.saved_tensors, *ctx.rest), *(None,) * 6)
+
+
+_total.register_autograd(_total_gradients, setup_context=_keep_total)
+
+
+class _Total(torch.autograd.Function):
+    """The same without the way through the dispatcher, which takes longer than the kernels."""
+
+    forward = staticmethod(_sum)
+    setup_context = staticmethod(_keep_total)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        found = _gradients(grad, *ctx.saved_tensors, *ctx.rest)
+        if torch.is_grad_enabled():
+            loc, rho = ctx.saved_tensors[:2]
+            found = tuple(refuse_second(one, loc, rho) for one in found)  # type: ignore[assignment]
+        return (*found, *(None,) * 6)
+
+
+def _arguments(
+    loc: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    table: Tensor | None,
+    rule: int,
+    alpha: float,
+    bound: float,
+) -> tuple[Any, ...]:
+    """What follows the posterior in both kernels."""
+    places = [_strided(x, loc) for x in (prior_loc, prior_scale)]
+    read = loc if table is None else table
+    flat = [part for place in places for part in place]
+    return (loc.shape[-1], *flat, read, alpha, 1 - alpha, bound, rule)
+
+
+def _strided(prior: Tensor, loc: Tensor) -> tuple[Tensor, int, int]:
+    """A side of the prior, how far its next trial is and how far its next weight."""
+    if prior.numel() == 1:
+        return prior.contiguous(), 0, 0
+    if prior.dim() == 1:  # a single number seen as many stays one: its next is 0 away
+        return prior, 0, prior.stride(0)
+    return prior.expand(loc.shape).contiguous(), loc.shape[-1], 1
+
+
+def _on(loc: Tensor) -> AbstractContextManager[object]:
+    """Kernels are launched on the current device, which need not be that of the weights."""
+    return torch.cuda.device(loc.device) if loc.is_cuda else nullcontext()
+
+
+def _drawn(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dtype) -> Tensor:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    drawn = loc.new_empty((samples, *loc.shape), dtype=dtype)
+    if drawn.numel():
+        with _on(loc):
+            grid = (-(-loc.numel() // (4 * LANES)),)
+            programs.draw_forward[grid](drawn, loc, rho, seed, loc.numel(), samples, LANES=LANES)
+    return drawn
+
+
+_draw = torch.library.custom_op(
+    "bayesdiv::draw",
+    _drawn,
+    mutates_args=(),
+    schema="(Tensor loc, Tensor rho, Tensor seed, SymInt samples, ScalarType dtype) -> Tensor",
+)
+
+
+@_draw.register_fake
+def _(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dtype) -> Tensor:
+    return loc.new_empty((samples, *loc.shape), dtype=dtype)
+
+
+def _to_parameters(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+    grad, rho = grad.contiguous(), rho.contiguous()
+    d_loc, d_rho = torch.empty_like(rho), torch.empty_like(rho)
+    if rho.numel():
+        with _on(rho):
+            grid = (-(-rho.numel() // (4 * LANES)),)
+            programs.draw_gradients[grid](
+                d_loc, d_rho, grad, rho, seed, rho.numel(), len(grad), LANES=LANES
+            )
+    return d_loc, d_rho
+
+
+_draw_backward = torch.library.custom_op(
+    "bayesdiv::draw_backward",
+    _to_parameters,
+    mutates_args=(),
+    schema="(Tensor grad, Tensor rho, Tensor seed) -> (Tensor, Tensor)",
+)
+
+
+@_draw_backward.register_fake
+def _(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+    like = torch.empty_like(rho, memory_format=torch.contiguous_format)
+    return like, torch.empty_like(like)
+
+
+def _keep_seed(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1], inputs[2])
+
+
+def _draw_to_parameters(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*_draw_backward(grad, *ctx.saved_tensors), None, None, None)
+
+
+_draw.register_autograd(_draw_to_parameters, setup_context=_keep_seed)
+
+
+class _Draw(torch.autograd.Function):
+    """The same without the way through the dispatcher."""
+
+    forward = staticmethod(_drawn)
+    setup_context = staticmethod(_keep_seed)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if not torch.is_grad_enabled():
+            return (*_to_parameters(grad, *ctx.saved_tensors), None, None, None)
+        # To be differentiated once more: the same noise, as draws of scale 1, and torch's own sums.
+        rho, seed = ctx.saved_tensors
+        one = torch.full_like(rho, math.log(math.expm1(1.0)))
+        noise = _drawn(torch.zeros_like(rho), one, seed, len(grad), torch.float32)
+        long = grad.float()
+        return long.sum(0), (long * noise).sum(0) * rho.sigmoid(), None, None, None
+
+
+_BOTH = (
+    "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, Tensor seed, "
+    "SymInt samples, ScalarType dtype, int rule, float alpha, float bound"
+)
+
+
+def _draw_and_sum(
+    loc: Tensor,
+    rho: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    table: Tensor | None,
+    seed: Tensor,
+    samples: int,
+    dtype: torch.dtype,
+    *rule: Any,
+) -> tuple[Tensor, Tensor]:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    blocks = -(-loc.numel() // (4 * LANES))
+    drawn = loc.new_empty((samples, *loc.shape), dtype=dtype)
+    parts = loc.new_empty(blocks, dtype=torch.float64)
+    if blocks:
+        with _on(loc):
+            programs.both_forward[blocks,](
+                *(parts, drawn, seed, samples, loc, rho),
+                *_arguments(loc, prior_loc, prior_scale, table, *rule),
+                LANES=LANES,
+            )
+    return drawn, parts.sum(-1).to(loc.dtype)
+
+
+_both = torch.library.custom_op(
+    "bayesdiv::penalised", _draw_and_sum, mutates_args=(), schema=f"({_BOTH}) -> (Tensor, Tensor)"
+)
+
+
+@_both.register_fake
+def _(loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return loc.new_empty((rest[4], *loc.shape), dtype=rest[5]), loc.new_empty(())
+
+
+def _both_gradients(
+    grad_drawn: Tensor, grad_total: Tensor, loc: Tensor, rho: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    loc, rho = loc.contiguous(), rho.contiguous()
+    prior_loc, prior_scale, table, seed, *rule = rest
+    d_loc, d_rho = torch.empty_like(loc), torch.empty_like(rho)
+    blocks = -(-loc.numel() // (4 * LANES))
+    if blocks:
+        with _on(loc):
+            programs.both_gradients[blocks,](
+                *(d_loc, d_rho, grad_total.contiguous(), grad_drawn.contiguous(), seed),
+                *(len(grad_drawn), loc, rho),
+                *_arguments(loc, prior_loc, prior_scale, table, *rule),
+                LANES=LANES,
+            )
+    return d_loc, d_rho
+
+
+_both_backward = torch.library.custom_op(
+    "bayesdiv::penalised_backward",
+    _both_gradients,
+    mutates_args=(),
+    schema=(
+        "(Tensor grad_drawn, Tensor grad_total, Tensor loc, Tensor rho, Tensor prior_loc, "
+        "Tensor prior_scale, Tensor? table, Tensor seed, int rule, float alpha, float bound) "
+        "-> (Tensor, Tensor)"
+    ),
+)
+
+
+@_both_backward.register_fake
+def _(
+    grad_drawn: Tensor, grad_total: Tensor, loc: Tensor, rho: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    like = torch.empty_like(loc, memory_format=torch.contiguous_format)
+    return like, torch.empty_like(like)
+
+
+def _keep_both(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:6])
+    ctx.rule = inputs[8:]
+
+
+def _both_to_parameters(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
+    return (*_both_backward(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule), *(None,) * 9)
+
+
+_both.register_autograd(_both_to_parameters, setup_context=_keep_both)
+
+
+class _Both(torch.autograd.Function):
+    """The same without the way through the dispatcher."""
+
+    forward = staticmethod(_draw_and_sum)
+    setup_context = staticmethod(_keep_both)
+
+    @staticmethod
+    def backward(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
+        found = _both_gradients(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule)
+        if torch.is_grad_enabled():
+            loc, rho = ctx.saved_tensors[:2]
+            found = tuple(refuse_second(one, loc, rho) for one in found)  # type: ignore[assignment]
+        return (*found, *(None,) * 9)

@@ -1,0 +1,23 @@
+"""The divergences: which distance holds the posterior near the prior."""
+
+from bayesdiv.divergence.arithmetic import JSA, UnmodifiedJSA, joint_jsa
+from bayesdiv.divergence.base import Divergence, Points
+from bayesdiv.divergence.geometric import JSG, UnmodifiedJSG, WeightedKL
+from bayesdiv.divergence.kl import KL, ReverseKL
+from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
+
+__all__ = [
+    "JSA",
+    "JSG",
+    "KL",
+    "ChiSquared",
+    "Divergence",
+    "Points",
+    "Renyi",
+    "ReverseKL",
+    "TotalVariation",
+    "UnmodifiedJSA",
+    "UnmodifiedJSG",
+    "WeightedKL",
+    "joint_jsa",
+]

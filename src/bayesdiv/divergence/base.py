@@ -1,0 +1,150 @@
+"""What a divergence is: a value that turns log densities at points into one number a weight."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from bayesdiv.divergence import closed_form
+from bayesdiv.divergence.closed_form import Rule
+
+if TYPE_CHECKING:
+    from bayesdiv.divergence.estimators import Estimator
+
+
+@dataclass(frozen=True)
+class Points:
+    """Log densities of q and p at points spread like one of the two.
+
+    The first axis runs over the points, the others over the weights.
+
+    Args:
+        log_q: log q at the points.
+        log_p: log p at the points.
+        log_weight: log of the share each point stands for; the shares add up to 1. `-inf` takes a
+            point out altogether (0 · log 0 = 0).
+
+    Examples:
+        >>> half = torch.tensor([0.5, 0.5]).log()
+        >>> points = Points(torch.tensor([0.0, -1.0]), torch.zeros(2), half)
+        >>> points.mean(points.log_q - points.log_p)
+        tensor(-0.5000)
+    """
+
+    log_q: Tensor
+    log_p: Tensor
+    log_weight: Tensor
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The expectation of `values`; infinite as soon as a point that counts is infinite."""
+        return self._terms(values).sum(0)
+
+    def log_mean_ratio(self, power: float | Tensor) -> Tensor:
+        """Log E[(p/q)^power], such as log Z = log ∫ q^α p^(1-α) with power 1-α at points of q.
+
+        The logarithm of a sample mean is biased, and from a handful of samples its gradient points
+        away from the prior, so few points are refused.
+        """
+        count = self.log_q.shape[0]
+        if count < 1000:
+            raise ValueError(
+                f"the logarithm of a mean needs at least 1000 samples, got {count}: use "
+                "Quadrature(), or WeightedKL in the place of JSG"
+            )
+        return self._exponents(power).logsumexp(0)
+
+    def _terms(self, values: Tensor) -> Tensor:
+        # A share that underflows to 0 must not hide an infinite value: 0 · inf is inf here.
+        terms = torch.where(values == math.inf, values, self.log_weight.exp() * values)
+        return torch.where(self.log_weight == -math.inf, 0.0, terms)
+
+    def _exponents(self, power: float | Tensor) -> Tensor:
+        return self.log_weight + power * (self.log_p - self.log_q)
+
+
+class Divergence(ABC):
+    """A measure of how far q lies from p, in nats, one value a weight.
+
+    Subclasses are frozen dataclasses with one method, `estimate`. Calling a divergence computes it:
+
+        >>> from torch.distributions import Normal
+        >>> from bayesdiv import KL
+        >>> KL()(Normal(1.0, 1.0), Normal(0.0, 1.0))
+        tensor(0.5000)
+    """
+
+    linear: ClassVar[bool] = True
+    """Whether it is a mean over points, so that a few samples estimate it without bias."""
+
+    @abstractmethod
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """One value a weight, from points spread like q and points spread like p."""
+
+    @property
+    def bound(self) -> float | None:
+        """The value that no pair exceeds, for one weight; None where there is no such value."""
+        return None
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether q and p may change places."""
+        return False
+
+    def reduced(self) -> "Divergence":
+        """The simpler divergence this one equals, such as KL at alpha = 0; else itself."""
+        return self
+
+    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
+        """A closed form put together from those of other divergences; None where there is none."""
+        return None
+
+    def has_closed_form(self, q: Distribution, p: Distribution) -> bool:
+        """Whether this pair has an analytical expression, without nodes or samples."""
+        rule = closed_form.find(self, q, p)
+        return rule is not None and not isinstance(rule, closed_form.NodeRule)
+
+    def __call__(
+        self, q: Distribution, p: Distribution, estimator: "Estimator | None" = None
+    ) -> Tensor:
+        """One value a weight, not summed.
+
+        Args:
+            q: the posterior.
+            p: the prior; the two must broadcast.
+            estimator: how to compute it; `Auto()` where none is given.
+        """
+        from bayesdiv.divergence.estimators import Auto
+
+        return (estimator or Auto())(self, q, p)
+
+
+def checked_alpha(alpha: float | Tensor) -> float | Tensor:
+    """`alpha`, after the one check it gets: [0, 1] for a number, inside (0, 1) for a tensor."""
+    if isinstance(alpha, Tensor):
+        if not bool(((alpha > 0) & (alpha < 1)).all()):
+            raise ValueError(
+                f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}"
+            )
+        return alpha
+    number = _number("alpha", alpha)
+    if not 0 <= number <= 1:
+        raise ValueError(f"alpha must lie in [0, 1], got {alpha}")
+    return number
+
+
+def checked_order(alpha: float) -> float:
+    """The order of a Rényi divergence, after its check."""
+    number = _number("alpha", alpha)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"alpha must be finite and at least 0, got {alpha}")
+    return number
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, str | bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return float(value)

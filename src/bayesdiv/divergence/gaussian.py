@@ -1,0 +1,301 @@
+"""Divergences of two Gaussians in one pass: the value and its derivatives together, in blocks.
+
+Every such divergence depends on δ = (μ-μ_p)/σ_p and r = σ/σ_p alone, so a rule is a function of
+these two that returns the value, ∂/∂δ and ∂/∂log r. What is common to all rules (broadcasting,
+blocks that stay in cache, the chain rule to loc and scale of both sides) is here, once.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal, constraints
+from torch.nn.functional import softplus
+
+from bayesdiv.divergence.densities import common_shape
+
+# A few hundred kilobytes a temporary: larger leaves the cache, smaller pays for starting threads.
+BLOCK = 1 << 17
+# On a GPU a block only bounds the memory; a launch should fill the chip.
+GPU_BLOCKS = 64
+
+
+class LocScale(Protocol):
+    """A distribution told by a place and a scale."""
+
+    @property
+    def loc(self) -> Tensor: ...  # noqa: D102
+    @property
+    def scale(self) -> Tensor: ...  # noqa: D102
+
+
+class SoftplusNormal(Normal):
+    """Gaussians told by loc and rho; the scale is computed when it is first asked for, once.
+
+        scale = softplus(rho) = log(1 + e^rho)
+
+    A draw or a summed divergence that goes from rho straight to its result never asks.
+
+    Examples:
+        >>> SoftplusNormal(torch.zeros(2), torch.zeros(2)).scale
+        tensor([0.6931, 0.6931])
+    """
+
+    arg_constraints = {"loc": constraints.real, "rho": constraints.real}  # noqa: RUF012
+
+    def __init__(self, loc: Tensor, rho: Tensor, validate_args: bool | None = False) -> None:
+        self.loc, self.rho = torch.broadcast_tensors(loc, rho)
+        self._learned = torch.is_grad_enabled()
+        # A compiler drops what nobody reads, and cannot follow an attribute that comes late.
+        self._scale = softplus(self.rho) if torch.compiler.is_compiling() else None
+        super(Normal, self).__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def scale(self) -> Tensor:  # type: ignore[override]
+        """Standard deviation of each weight."""
+        if self._scale is None:
+            # As if computed when the distribution was made: a first look without gradients, such
+            # as for a plot, must not take them from a later one.
+            with torch.set_grad_enabled(self._learned):
+                self._scale = softplus(self.rho)
+        return self._scale
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: Normal | None = None
+    ) -> "SoftplusNormal":
+        """The same Gaussians over a larger shape."""
+        loc, rho = (x.expand(torch.Size(batch_shape)) for x in (self.loc, self.rho))
+        return SoftplusNormal(loc, rho, self._validate_args)
+
+
+class Standard(NamedTuple):
+    """A block of weights in the units of the prior: q = N(delta, ratio), p = N(0, 1).
+
+    All are finite, and the ratio is above 0, also where the range of the dtype ends.
+    """
+
+    delta: Tensor
+    ratio: Tensor
+    excess: Tensor  # ratio - 1 from the difference of the scales: no digits lost near 1
+
+
+class Terms(NamedTuple):
+    """A divergence of a block and its derivatives by δ, by log r and, where asked, by alpha."""
+
+    value: Tensor
+    d_delta: Tensor
+    d_log_ratio: Tensor
+    d_alpha: Tensor | None = None
+
+
+GaussianRule = Callable[[Standard, float | Tensor], Terms]
+
+
+def one_pass(
+    rule: GaussianRule, q: Normal, p: LocScale, alpha: float | Tensor = 0.0, block: int = BLOCK
+) -> Tensor:
+    """The divergence by `rule`, one value a weight, differentiable by q, p and a tensor alpha.
+
+    Only the derivatives are kept for the backward pass, whatever the rule does inside. `p` is any
+    prior told by its loc and scale, in whose units the rule works.
+    """
+    parameters = [q.loc, q.scale, p.loc, p.scale]
+    shape = common_shape(*(parameter.shape for parameter in parameters))
+    if isinstance(alpha, Tensor):
+        shape = common_shape(shape, alpha.shape)
+        alpha = _flat(alpha.to(q.loc.dtype), shape)
+    # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
+    link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
+    flat = [_flat(_at_least_float32(parameter), shape) for parameter in parameters]
+    value = _OnePass.apply(*flat, alpha, link, rule, block)[0]  # type: ignore[no-untyped-call]
+    return value.reshape(shape)  # type: ignore[no-any-return]
+
+
+def _at_least_float32(parameter: Tensor) -> Tensor:
+    return parameter.float() if parameter.dtype in (torch.float16, torch.bfloat16) else parameter
+
+
+def _flat(parameter: Tensor, shape: torch.Size) -> Tensor:
+    """One axis of weights, or none where a single number serves all of them."""
+    if parameter.numel() == 1 and shape.numel() != 1:
+        return parameter.reshape(())
+    return parameter.expand(shape).reshape(-1)
+
+
+class _OnePass(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        loc: Tensor,
+        scale: Tensor,
+        prior_loc: Tensor,
+        prior_scale: Tensor,
+        alpha: float | Tensor,
+        link: Tensor,
+        rule: GaussianRule,
+        block: int,
+    ) -> tuple[Tensor, ...]:
+        arguments = (loc, scale, prior_loc, prior_scale, alpha)
+        count = max(a.numel() for a in arguments if isinstance(a, Tensor))
+        if loc.is_cuda:
+            block *= GPU_BLOCKS
+        # A few blocks' worth fits the last cache, where one piece is faster than several.
+        if torch.compiler.is_compiling() or count <= (4 * block if block == BLOCK else block):
+            return _terms(rule, *arguments)
+        first = _terms(rule, *(_part(x, 0, block) for x in arguments))  # type: ignore[arg-type]
+        # Written in place block by block, so that the pieces never exist beside the whole.
+        whole = tuple(piece.new_empty(count if piece.numel() else 0) for piece in first)
+        for start in range(0, count, block):
+            cut = [_part(x, start, block) for x in arguments]
+            pieces = first if start == 0 else _terms(rule, *cut)  # type: ignore[arg-type]
+            for target, piece in zip(whole, pieces, strict=True):
+                if piece.numel():
+                    target[start : start + block] = piece
+        return whole
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.learns_alpha = isinstance(inputs[4], Tensor) and inputs[4].requires_grad
+        ctx.shapes = [x.shape if isinstance(x, Tensor) else None for x in inputs]
+        learns_prior = inputs[2].requires_grad or inputs[3].requires_grad
+        ctx.save_for_backward(inputs[5], *output[1:], *(inputs[:4] if learns_prior else ()))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 8
+        link, d_loc, d_scale, d_alpha, *parameters = ctx.saved_tensors
+        by_loc, by_scale = grad * d_loc, grad * d_scale
+        gradients: list[Tensor | None] = [by_loc, by_scale, None, None, None]
+        if parameters:
+            loc, scale, prior_loc, prior_scale = parameters
+            # The value stays when all four move or stretch together, which gives the prior's part.
+            gradients[2] = -by_loc
+            gradients[3] = -(scale * by_scale + (loc - prior_loc) * by_loc) / prior_scale
+        if ctx.learns_alpha:
+            gradients[4] = grad * d_alpha
+        fitted = [
+            g.sum_to_size(shape) if g is not None and needed else None
+            for g, shape, needed in zip(
+                gradients, ctx.shapes[:5], ctx.needs_input_grad[:5], strict=True
+            )
+        ]
+        if torch.is_grad_enabled() and link.requires_grad:
+            fitted = [g if g is None else _Once.apply(g, link) for g in fitted]  # type: ignore
+        return (*fitted, None, None, None)
+
+
+def refuse_second(gradient: Tensor, *parameters: Tensor) -> Tensor:
+    """The gradient, which raises where it is to be differentiated by the parameters once more."""
+    link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
+    return cast(Tensor, _Once.apply(gradient, link))  # type: ignore[no-untyped-call]
+
+
+class _Once(torch.autograd.Function):
+    """Hands a first derivative on, and refuses to be differentiated where torch would answer 0."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, link: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        raise RuntimeError(
+            "a divergence computed in one pass has no second derivative: use Quadrature() for it"
+        )
+
+
+def _part(argument: float | Tensor, start: int, length: int) -> float | Tensor:
+    if isinstance(argument, Tensor) and argument.dim():
+        return argument[start : start + length]
+    return argument
+
+
+def _terms(
+    rule: GaussianRule,
+    loc: Tensor,
+    scale: Tensor,
+    prior_loc: Tensor,
+    prior_scale: Tensor,
+    alpha: float | Tensor,
+) -> tuple[Tensor, ...]:
+    """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
+    inverse = prior_scale.reciprocal()
+    standard = Standard(
+        _finite((loc - prior_loc) * inverse),
+        _positive(scale * inverse),
+        _finite((scale - prior_scale) * inverse),
+    )
+    terms = rule(standard, alpha)
+    if torch.compiler.is_compiling():
+        # Up to torch 2.12 a compiled function whose output an in-place operation wrote has no
+        # gradient, without a word. The copy is fused away.
+        terms = terms._replace(value=terms.value.clone())
+    d_alpha = terms.value.new_empty(0) if terms.d_alpha is None else terms.d_alpha
+    return terms.value, terms.d_delta * inverse, terms.d_log_ratio / scale, d_alpha
+
+
+def _finite(number: Tensor) -> Tensor:
+    """Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf."""
+    limits = torch.finfo(number.dtype)
+    return number.clamp(limits.min, limits.max)
+
+
+def _positive(number: Tensor) -> Tensor:
+    """The same for a number above 0, which may have become 0."""
+    limits = torch.finfo(number.dtype)
+    return number.clamp(limits.tiny * limits.eps, limits.max)
+
+
+def close_to_one(excess: Tensor) -> Tensor | None:
+    """Where r is so near 1 that logarithms cancel; None if nowhere, which spares the series."""
+    # Posteriors are mostly narrower than their priors: one reduction then tells that none is near.
+    if not any_of(excess.max() > -0.05):
+        return None
+    near = excess.abs() < 0.05
+    return near if any_of(near) else None
+
+
+def any_of(mask: Tensor) -> bool:
+    """Whether it holds anywhere; True where the question would halt a GPU or cannot be traced."""
+    if mask.is_cuda or torch.compiler.is_compiling():
+        return True
+    try:
+        return bool(mask.any())
+    except RuntimeError:  # under vmap a value decides nothing
+        return True
+
+
+def minus_log1p(y: Tensor, log1p: Tensor, near: Tensor | None) -> Tensor:
+    """The positive y - log(1+y) to full relative accuracy, given log(1+y) for y far from 0."""
+    return y - log1p if near is None else torch.where(near, minus_log1p_near(y), y - log1p)
+
+
+def minus_log1p_near(y: Tensor) -> Tensor:
+    """The positive y - log(1+y) for a y near 0.
+
+    With s = y/(2+y): log(1+y) = 2 (s + s³/3 + s⁵/5 + …), hence y s - 2 s³ (1/3 + s²/5 + …).
+    """
+    s = y / (2 + y)
+    square = s * s
+    terms = 6 if y.dtype == torch.float64 else 3
+    series = torch.full_like(s, 1 / (2 * terms + 1))
+    for k in range(terms - 1, 0, -1):
+        series = series * square + 1 / (2 * k + 1)
+    return s * (y - 2 * square * series)
+
+
+def log_number(number: float | Tensor) -> float | Tensor:
+    """The logarithm of a number or of a tensor."""
+    return number.log() if isinstance(number, Tensor) else math.log(number)

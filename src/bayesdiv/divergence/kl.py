@@ -1,0 +1,148 @@
+"""Kullback-Leibler divergence in both directions, and the closed forms that torch lacks."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal, StudentT, kl_divergence
+
+# torch offers no public way to ask whether a pair is registered without computing it.
+from torch.distributions.kl import _dispatch_kl
+
+from bayesdiv.compute.fused import Kernel, Sums, in_blocks, summed, total
+from bayesdiv.compute.fused import Rule as FusedRule
+from bayesdiv.divergence import closed_form
+from bayesdiv.divergence.base import Divergence, Points
+from bayesdiv.divergence.closed_form import Rule, Total
+from bayesdiv.divergence.gaussian import (
+    Standard,
+    Terms,
+    any_of,
+    close_to_one,
+    minus_log1p_near,
+    one_pass,
+)
+
+
+@dataclass(frozen=True)
+class KL(Divergence):
+    """Kullback-Leibler divergence of q from p: with strength 1 the ELBO (paper, eq. elbo).
+
+        KL(q ‖ p) = ∫ q log(q/p)
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> KL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
+        tensor(0.3181)
+    """
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """E_q[log q - log p]."""
+        return at_q.mean(at_q.log_q - at_q.log_p)
+
+    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
+        """The closed form registered in torch.distributions, if any."""
+        if _dispatch_kl(type(q), type(p)) is NotImplemented:
+            return None
+        return _kl_of_torch
+
+
+@dataclass(frozen=True)
+class ReverseKL(Divergence):
+    """Kullback-Leibler divergence of p from q, the limit of JS-A and JS-G at alpha = 1.
+
+        KL(p ‖ q) = ∫ p log(p/q)          (paper, eq. limit_case)
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> ReverseKL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
+        tensor(0.8069)
+    """
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """E_p[log p - log q]."""
+        return at_p.mean(at_p.log_p - at_p.log_q)
+
+    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
+        """KL's closed form with q and p in each other's place, if there is one."""
+        rule = closed_form.find(KL(), p, q)
+        return None if rule is None else lambda _, q, p: rule(KL(), p, q)
+
+
+def _kl_of_torch(_: Divergence, q: Distribution, p: Distribution) -> Tensor:
+    return kl_divergence(q, p)
+
+
+@closed_form.register(KL, Normal, Normal)
+def _(_: KL, q: Normal, p: Normal) -> Tensor:
+    return one_pass(_kl, q, p)
+
+
+@closed_form.register_total(KL, Normal, Normal)
+def _(_: KL, q: Normal, p: Normal) -> Total:
+    return total(in_blocks(_kl_sums), Kernel(FusedRule.KL.value))
+
+
+@closed_form.register(ReverseKL, Normal, Normal)
+def _(_: ReverseKL, q: Normal, p: Normal) -> Tensor:
+    return one_pass(_reverse_kl, q, p)
+
+
+@closed_form.register_total(ReverseKL, Normal, Normal)
+def _(_: ReverseKL, q: Normal, p: Normal) -> Total:
+    return total(in_blocks(summed(_reverse_kl)), Kernel(FusedRule.REVERSE_KL.value))
+
+
+@closed_form.register(KL, StudentT, Normal)
+def _(_: KL, q: StudentT, p: Normal) -> Tensor:
+    """-H(q) + ½ log(2π σ²) + (Var q + (mean q - μ)²) / 2σ², infinite for df ≤ 2."""
+    finite = q.df > 2
+    df = torch.where(finite, q.df, 3.0)
+    variance = q.scale**2 * df / (df - 2)
+    value = (
+        0.5 * math.log(2 * math.pi)
+        + p.scale.log()
+        + (variance + (q.loc - p.loc) ** 2) / (2 * p.scale**2)
+        - q.entropy()
+    )
+    return torch.where(finite, value, math.inf)
+
+
+def _kl(block: Standard, _: float | Tensor) -> Terms:
+    """½(r² + δ² - 1) - log r, with y = r² - 1 kept apart from log(1+y)."""
+    delta, ratio, excess = block
+    more = excess + 2
+    near = close_to_one(excess)
+    # Halved before it is multiplied: y may overflow where the value does not.
+    value = (0.5 * excess).mul_(more).sub_(ratio.log())
+    y = more.mul_(excess)
+    if near is not None:
+        value = torch.where(near, 0.5 * minus_log1p_near(y), value)
+    return Terms(value + (0.5 * delta).mul_(delta), delta, y)
+
+
+def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:
+    """½((1 + δ²)/r² - 1) + log r, with y' = 1/r² - 1 kept apart from log(1+y')."""
+    delta, ratio, excess = block
+    far = delta / ratio
+    # Each factor is divided: r² alone would leave the range of float32 beyond 1e-19 and 1e19.
+    one, two = -excess / ratio, (excess + 2) / ratio
+    y, near = one * two, close_to_one(excess)
+    value = (0.5 * one).mul_(two).add_(ratio.log())
+    if near is not None:
+        value = torch.where(near, 0.5 * minus_log1p_near(y), value)
+    return Terms(value + (0.5 * far) * far, far / ratio, -(y + far * far))
+
+
+def _kl_sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
+    """½ Σ(r² + δ² - 1) - Σ log r, where no ratio is near 1."""
+    inverse = prior_scale.reciprocal()
+    ratio = scale * inverse
+    if any_of(ratio.max() > 0.95):  # some may be near 1, where the logarithm cancels
+        return summed(_kl)(loc, scale, prior_loc, prior_scale)
+    delta = (loc - prior_loc).mul_(inverse)
+    # Not `dot`, which keeps a digit less over many weights than the sums of torch.
+    squares = torch.addcmul(ratio * ratio, delta, delta).sum() - loc.numel()
+    value = 0.5 * squares - ratio.log().sum()
+    return Sums(value, delta.mul_(inverse), ratio.sub_(ratio.reciprocal()).mul_(inverse))

@@ -1,0 +1,201 @@
+"""The divergences that the paper's regression tables compare with, as measures of two densities."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal
+
+from bayesdiv.divergence import closed_form
+from bayesdiv.divergence.base import Divergence, Points, checked_order
+from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.gaussian import Standard, Terms, close_to_one, minus_log1p, one_pass
+from bayesdiv.divergence.kl import KL
+
+
+@dataclass(frozen=True)
+class Renyi(Divergence):
+    """Rényi divergence of order alpha (Li & Turner 2016 in the paper's tables).
+
+        log(∫ q^α p^(1-α)) / (α-1),   α ≥ 0;   KL(q ‖ p) at α = 1
+
+    For two Gaussians infinite unless (1-α) σ_q² + α σ_p² > 0.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> Renyi(alpha=0.5)(Normal(1.0, 1.0), Normal(0.0, 1.0))
+        tensor(0.2500)
+    """
+
+    linear: ClassVar[bool] = False
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", checked_order(self.alpha))
+
+    @property
+    def symmetric(self) -> bool:
+        """True at order ½ alone."""
+        return self.alpha == 0.5
+
+    def reduced(self) -> Divergence:
+        """KL at order 1."""
+        return KL() if self.alpha == 1 else self
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """From points of q; the logarithm of a mean, so few points are refused."""
+        return at_q.log_mean_ratio(1 - self.alpha) / (self.alpha - 1)
+
+
+@dataclass(frozen=True)
+class ChiSquared(Divergence):
+    """χ² divergence in the direction of χ-VI (Dieng et al. 2017), as a logarithm.
+
+        log ∫ p²/q = log(1 + χ²(p ‖ q)),   the Rényi divergence of order 2 of p from q
+
+    For two Gaussians infinite unless 2 σ_q² > σ_p²: of no use for a narrow posterior.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> ChiSquared()(Normal(1.0, 1.0), Normal(0.0, 1.0))
+        tensor(1.)
+    """
+
+    linear: ClassVar[bool] = False
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """From points of q; the logarithm of a mean, so few points are refused."""
+        return at_q.log_mean_ratio(2.0)
+
+    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
+        """The rule of Renyi(2) with q and p in each other's place, if there is one."""
+        rule = closed_form.find(Renyi(2.0), p, q)
+        return None if rule is None else lambda _, q, p: rule(Renyi(2.0), p, q)
+
+
+@dataclass(frozen=True)
+class TotalVariation(Divergence):
+    """Half the area between the two densities, at most 1 a weight.
+
+        ½ ∫ |q - p|
+
+    A sum of it over weights is a convention: it does not add up over independent weights.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> TotalVariation()(Normal(1.0, 1.0), Normal(0.0, 1.0))
+        tensor(0.3829)
+    """
+
+    @property
+    def bound(self) -> float | None:
+        """1."""
+        return 1.0
+
+    @property
+    def symmetric(self) -> bool:
+        """Always."""
+        return True
+
+    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
+        """E_q[(1 - p/q)⁺]."""
+        return at_q.mean(-(at_q.log_p - at_q.log_q).clamp(max=0.0).expm1())
+
+
+@closed_form.register(Renyi, Normal, Normal)
+def _(divergence: Renyi, q: Normal, p: Normal) -> Tensor:
+    return one_pass(partial(_renyi, order=divergence.alpha), q, p)
+
+
+@closed_form.register(TotalVariation, Normal, Normal)
+def _(_: TotalVariation, q: Normal, p: Normal) -> Tensor:
+    return one_pass(_total_variation, q, p)
+
+
+def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
+    """Log v / 2(1-α) - log r + α δ²/2v, v = (1-α) r² + α; infinite where v ≤ 0."""
+    delta, ratio, excess = block
+    rest = 1 - order
+    log_square, widest = 2 * ratio.log(), torch.finfo(ratio.dtype).max ** 0.48
+    # Cut off where the square still is a number; distance and logarithms follow.
+    shrunk = (widest / ratio).clamp(max=1.0)
+    delta, ratio = delta * shrunk, ratio.clamp(1 / widest, widest)
+    excess = excess.clamp(max=widest)
+    beyond = log_square - 2 * ratio.log()
+    y = excess * (excess + 2)
+    v = rest * ratio.square() + order
+    finite = v > 0
+    v = torch.where(finite, v, 1.0)
+    log_v, near = v.log() + beyond.clamp(min=0.0), close_to_one(excess)
+    # log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y), which near 0 does not
+    # cancel.
+    value = log_v / rest - log_square
+    if order < 0.5:  # the same, free of the cancellation that a small order brings
+        inverse = -y / ratio.square()
+        over_square = (order * inverse).log1p() + (-beyond).clamp(min=0.0)  # log v/r²
+        value = (order * log_square + over_square) / rest
+    if near is not None:
+        # ε > 1 stretches y out of the series' range, hence the second test.
+        near = near & ((rest * y).abs() < 0.1)
+        series = minus_log1p(y, log_square, near) - minus_log1p(rest * y, log_v, near) / rest
+        value = torch.where(near, series, value)
+    value = 0.5 * value + (0.5 * order * delta) * (delta / v)
+    d_log_ratio = order * (y / v - rest * (delta * (ratio / v)).square())
+    return Terms(
+        torch.where(finite, value, math.inf),
+        torch.where(finite, order * delta / v * shrunk, 0.0),
+        torch.where(finite, d_log_ratio, 0.0),
+    )
+
+
+def _total_variation(block: Standard, _: float | Tensor) -> Terms:
+    """Mass of the narrower side minus that of the wider between the roots of log q = log p."""
+    delta, ratio, excess = block
+    swap = ratio > 1
+    inverse = ratio.reciprocal()
+    more = excess + 2
+    # A thousand scales of the wider side are as far as any distance, and have a square.
+    near = torch.where(swap, delta * inverse, delta).clamp(-1e3, 1e3)
+    narrow = torch.where(swap, inverse, ratio)
+    # 1 - r² of the narrower side, from factors of which none overflows.
+    deficit = torch.where(swap, (excess * inverse) * (more * inverse), -excess * more)
+    low, high = _roots(near, narrow, deficit)
+    # In units of the narrower side ε, and of the wider one δ + r ε.
+    mass = _between(low, high) - _between(near + narrow * low, near + narrow * high)
+    bell_low, bell_high = _bell(low), _bell(high)
+    by_delta = (bell_low - bell_high) / narrow
+    by_log_ratio = low * bell_low - high * bell_high
+    return Terms(
+        mass.clamp(0.0, 1.0),
+        torch.where(swap, by_delta * inverse, by_delta),
+        torch.where(swap, -by_log_ratio - near * by_delta, by_log_ratio),
+    )
+
+
+def _roots(delta: Tensor, ratio: Tensor, deficit: Tensor) -> tuple[Tensor, Tensor]:
+    """Where ½(1-r²) ε² - δ r ε - (½δ² - log r) = 0, by the formula that does not cancel."""
+    slope, constant = delta * ratio, 0.5 * delta * delta - ratio.log()
+    spread = (slope * slope + 2 * deficit * constant).sqrt()
+    sign = torch.where(slope < 0, -1.0, 1.0).to(slope)
+    sum_ = 0.5 * (slope + sign * spread)
+    # Equal distributions have no root, equal scales one: beyond 40 scales no mass is left.
+    far = torch.where(deficit > 0, 2 * sum_ / deficit, sign * math.inf)
+    close = torch.where(sum_ == 0, 0.0, -constant / sum_)
+    far = torch.where(sum_ == 0, 0.0, far).clamp(-40.0, 40.0)
+    close = close.clamp(-40.0, 40.0)
+    return torch.minimum(far, close), torch.maximum(far, close)
+
+
+def _between(low: Tensor, high: Tensor) -> Tensor:
+    """Mass of N(0, 1) between two points, from the tail nearer to both."""
+    flip = torch.where(low > 0, -1.0, 1.0).to(low)
+    low, high = torch.minimum(flip * low, flip * high), torch.maximum(flip * low, flip * high)
+    below_high, below_low = (torch.special.ndtr(x) for x in (high, low))
+    return torch.sub(below_high, below_low)
+
+
+def _bell(x: Tensor) -> Tensor:
+    return (-0.5 * x * x).exp() / math.sqrt(2 * math.pi)

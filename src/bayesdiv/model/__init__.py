@@ -1,0 +1,1 @@
+"""What is random: modules turned Bayesian, their posteriors and their priors."""

@@ -1,0 +1,271 @@
+"""Any module turned Bayesian: its weights become draws of a posterior over one flat vector."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.func import functional_call
+from torch.nn.parameter import is_lazy
+
+from bayesdiv.model.layout import Layout, Where, unfrozen
+from bayesdiv.model.posteriors import MeanField, Posterior
+from bayesdiv.model.priors import Prior, PriorFor, prior_scale
+
+
+class Bayesian(nn.Module):
+    """A module whose random weights are drawn anew from the posterior in each call.
+
+    It is the Bayesian layer (inside any `nn.Sequential`) and the Bayesian network (around a whole
+    one) alike. Make it with `bayesianize`.
+
+    Args:
+        module: the network, without the random weights.
+        layout: names and shapes of the random weights.
+        posterior: the distribution that is learned.
+        prior: a module that returns the distribution believed before.
+    """
+
+    def __init__(
+        self, module: nn.Module, layout: Layout, posterior: nn.Module, prior: nn.Module
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.layout = layout
+        self.posterior = posterior
+        self.prior = prior
+        # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
+        self._given: tuple[Tensor] | None = None
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        """The network's output for one draw of its weights."""
+        (weights,) = self._given or self._posterior.rsample(1)
+        return self.at(weights, *inputs, **named)
+
+    def at(self, weights: Tensor, *inputs: Tensor, **named: Tensor) -> Tensor:
+        """The network's output for these weights, (…, weights).
+
+        Leading axes of the weights are trials: the inputs then carry them too.
+        """
+        if weights.dim() > 1:
+            each = torch.vmap(lambda w, i, n: self.at(w, *i, **n), randomness="different")
+            return each(weights, inputs, named)
+        tensors = self.layout.unflatten(weights)
+        # Every name is given: torch must not look for ties, of which it would leave some behind.
+        return cast(Tensor, functional_call(self.module, tensors, inputs, named, tie_weights=False))
+
+    def q(self) -> Distribution:
+        """The posterior of each weight."""
+        return self._posterior.distribution()
+
+    def p(self) -> Distribution:
+        """The prior of each weight."""
+        return cast(Distribution, self.prior())
+
+    @property
+    def loc(self) -> Tensor:
+        """The posterior mean of each weight."""
+        return self._posterior.distribution().mean
+
+    @property
+    def _posterior(self) -> Posterior:
+        return cast(Posterior, self.posterior)
+
+    def extra_repr(self) -> str:
+        """What is random, what is not, how many weights."""
+        names = [entry.names[0] for entry in self.layout.entries]
+        fixed = [name for name, _ in self.module.named_parameters()]
+        count = sum(parameter.numel() for parameter in self.module.parameters())
+        lines = [f"random: {self.layout.size:,} weights in {_listed(names)}"]
+        if fixed:
+            lines.append(f"not random: {count:,} weights in {_listed(fixed)}")
+        trials = tuple(self.loc.shape[:-1])
+        return "\n".join([*lines, f"trials: {trials}"] if trials else lines)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown}, … ({len(names)} tensors)"
+
+
+def bayesianize(
+    module: nn.Module,
+    prior: nn.Module | PriorFor,
+    *,
+    posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField,
+    where: Where = unfrozen,
+    start: float = 0.1,
+) -> Bayesian:
+    """Turn a module Bayesian; the module itself is left as it was.
+
+    Its weights, pretrained or not, become the posterior mean. Weights that are tied, or a module
+    that is used twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`,
+    stay as they are. The row that an `nn.Embedding` keeps for padding is random like its others.
+
+    Args:
+        module: any `nn.Module`.
+        prior: a `Prior`, a `ScaleMixture`, any module that returns a distribution, or a function of
+            layout and weights that makes one, such as `FanIn()` or `AroundStart()`.
+        posterior: made from the mean and the scale of each weight.
+        where: which weights are random, by name and parameter; the rest are ordinary parameters.
+            Tied weights are random as soon as one of their names is picked. `everything` picks
+            frozen weights too.
+        start: the posterior's scale to begin with, as a fraction of the prior's. Far below 0.1 the
+            reverse KL inside JS-G crushes the means before the data speak.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> from bayesdiv import Prior
+        >>> net = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0))
+        >>> net(torch.zeros(5, 8)).shape
+        torch.Size([5, 1])
+    """
+    if not start > 0:
+        raise ValueError(f"start must be positive, got {start}")
+    if bayesian_modules(module):
+        raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
+    if not callable(prior) or isinstance(prior, type):
+        raise TypeError(
+            f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
+        )
+    chosen = _chosen(module, where)
+    _check(module, chosen)
+    layout = Layout.of(chosen)
+    loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
+    made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
+    scale = start * prior_scale(made()).to(loc).expand_as(loc)
+    return Bayesian(_without(module, layout), layout, posterior(loc, scale), made.to(loc))
+
+
+def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> None:
+    """Whether the chosen weights can be one vector with a Gaussian posterior."""
+    if not chosen:
+        kind = type(module).__name__
+        frozen = not any(parameter.requires_grad for parameter in module.parameters())
+        hint = ", all frozen: give where=bayesdiv.everything" if frozen else ""
+        raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
+    first, one = chosen[0]
+    for name, parameter in chosen:
+        if is_lazy(parameter):
+            raise ValueError(
+                f"a random weight must have a shape, got {name} without one: run the network once "
+                "on a batch first"
+            )
+        if not parameter.is_floating_point():
+            kind = "complex" if parameter.is_complex() else "integer"
+            raise ValueError(
+                f"{kind} weights have no Gaussian posterior, got {name} of {parameter.dtype}"
+            )
+        if (parameter.dtype, parameter.device) != (one.dtype, one.device):
+            raise ValueError(
+                "random weights must be of one dtype and on one device, got "
+                f"{first} of {one.dtype} on {one.device} and "
+                f"{name} of {parameter.dtype} on {parameter.device}"
+            )
+
+
+def _chosen(module: nn.Module, where: Where) -> list[tuple[str, nn.Parameter]]:
+    """The random weights by name, under every module that holds them, each module once."""
+    every = module.named_parameters(remove_duplicate=False)
+    picked = {id(parameter) for name, parameter in every if where(name, parameter)}
+    return [
+        (name, parameter)
+        for path, owner in module.named_modules()
+        for name, parameter in owner.named_parameters(path, recurse=False, remove_duplicate=False)
+        if id(parameter) in picked
+    ]
+
+
+def _without(module: nn.Module, layout: Layout) -> nn.Module:
+    """A copy with empty buffers where the random weights were, to be filled in each call."""
+    bare = copy.deepcopy(module)
+    for entry in layout.entries:
+        for name in entry.names:
+            path, _, last = name.rpartition(".")
+            owner = bare.get_submodule(path)
+            del owner._parameters[last]
+            owner.register_buffer(last, torch.empty(0), persistent=False)
+    return bare
+
+
+def bayesian_modules(model: nn.Module) -> list[Bayesian]:
+    """All Bayesian modules in a model, each once; none in a deterministic one."""
+    return [module for module in model.modules() if isinstance(module, Bayesian)]
+
+
+@contextmanager
+def using(model: nn.Module, weights: Sequence[Tensor]) -> Iterator[None]:
+    """For the time of the context, the Bayesian modules of `model` take these weights."""
+    modules = bayesian_modules(model)
+    before = [module._given for module in modules]
+    try:
+        for module, drawn in zip(modules, weights, strict=True):
+            module._given = (drawn,)
+        yield
+    finally:
+        for module, given in zip(modules, before, strict=True):
+            module._given = given
+
+
+@contextmanager
+def at_mean(model: nn.Module) -> Iterator[None]:
+    """For the time of the context, `model` runs at its posterior mean, without noise.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> from bayesdiv import Prior
+        >>> source = nn.Linear(3, 1)
+        >>> net = bayesianize(source, Prior(Normal, loc=0.0, scale=1.0))
+        >>> with at_mean(net):
+        ...     bool((net(torch.ones(2, 3)) == source(torch.ones(2, 3))).all())
+        True
+    """
+    with using(model, [module.loc for module in bayesian_modules(model)]):
+        yield
+
+
+def stacked(models: Sequence[Bayesian]) -> Bayesian:
+    """Independent trials as one model: the parameters of like models along a leading axis.
+
+    The loss of a stack is the sum of theirs, so each trial learns as it would alone. Priors of one
+    family may differ in their parameters; what else is not random must be the same in all models.
+    """
+    if not models:
+        raise ValueError("a stack must have at least one model, got none")
+    first = models[0]
+    if any(model.layout != first.layout for model in models):
+        raise ValueError("models of one stack must have the same layout of random weights")
+    if any(True for part in (first.module, first.prior) for _ in part.parameters()):
+        raise ValueError("models of one stack must have no weights that are not random")
+    if not all(_alike(model.module, first.module) for model in models):
+        raise ValueError("models of one stack must have the same buffers, such as running means")
+    together = copy.deepcopy(first)
+    together.prior = _common_prior(models)
+    for name in [name for name, _ in together.posterior.named_parameters()]:
+        values = [dict(model.posterior.named_parameters())[name].detach() for model in models]
+        owner, _, last = name.rpartition(".")
+        setattr(together.posterior.get_submodule(owner), last, nn.Parameter(torch.stack(values)))
+    return together
+
+
+def _alike(one: nn.Module, two: nn.Module) -> bool:
+    ones, twos = one.state_dict(), two.state_dict()
+    return ones.keys() == twos.keys() and all(torch.equal(ones[key], twos[key]) for key in ones)
+
+
+def _common_prior(models: Sequence[Bayesian]) -> nn.Module:
+    """The prior that all share, else one with an entry for each weight of each trial."""
+    first, size = models[0].prior, models[0].layout.size
+    same_family = all(type(model.p()) is type(models[0].p()) for model in models)
+    if same_family and all(_alike(model.prior, first) for model in models):
+        return copy.deepcopy(first)
+    if not same_family or not isinstance(first, Prior):
+        raise ValueError("priors of one stack must be equal, or Prior of one family")
+    values = {name: [getattr(model.prior, name) for model in models] for name in first.names}
+    return Prior(
+        first.family,
+        **{name: torch.stack([v.expand(size) for v in each]) for name, each in values.items()},
+    )

@@ -1,0 +1,147 @@
+"""What is believed of the weights before any data: any family, one scale or one a layer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
+
+from bayesdiv.model.layout import Layout
+
+# A prior made for a module: from the layout of its random weights and their values.
+PriorFor = Callable[[Layout, Tensor], nn.Module]
+
+
+class Prior(nn.Module):
+    """A prior of any torch family, the same for all weights or with parameters of its own for each.
+
+    Args:
+        family: a class of torch.distributions over one dimension, such as Normal or Laplace.
+        **parameters: its parameters, numbers or flat tensors of one entry a weight. They move with
+            the module and are saved with it, but they are not trained.
+
+    Examples:
+        >>> Prior(Normal, loc=0.0, scale=0.1)()
+        Normal(loc: 0.0, scale: 0.1...)
+    """
+
+    def __init__(self, family: type[Distribution], **parameters: float | Tensor) -> None:
+        super().__init__()
+        self.family = family
+        self.names = tuple(parameters)
+        for name, value in parameters.items():
+            self.register_buffer(name, torch.as_tensor(value, dtype=_float_of(value)).clone())
+        self._made(validate=True)  # a bad parameter is told now, not in the training step
+
+    def forward(self) -> Distribution:
+        """The distribution of each weight."""
+        return self._made(validate=False)
+
+    def _made(self, validate: bool) -> Distribution:
+        parameters = {name: getattr(self, name) for name in self.names}
+        return self.family(**parameters, validate_args=validate)
+
+    def extra_repr(self) -> str:
+        """Family and parameters, tensors by their range."""
+        told = [f"{name}={_range(getattr(self, name))}" for name in self.names]
+        return ", ".join([self.family.__name__, *told])
+
+
+class ScaleMixture(nn.Module):
+    """Two Gaussians around 0, a spike and a slab (Blundell et al. 2015).
+
+        share · N(0, wide) + (1-share) · N(0, narrow)
+
+    Examples:
+        >>> ScaleMixture(share=0.5, wide=1.0, narrow=0.0025)().stddev
+        tensor(0.7071)
+    """
+
+    shares: Tensor
+    scales: Tensor
+
+    def __init__(self, share: float, wide: float, narrow: float) -> None:
+        super().__init__()
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie inside (0, 1), got {share}")
+        if not 0 < narrow < wide:
+            raise ValueError(f"0 < narrow < wide must hold, got narrow={narrow} and wide={wide}")
+        self.register_buffer("shares", torch.tensor([share, 1 - share]))
+        self.register_buffer("scales", torch.tensor([wide, narrow]))
+
+    def forward(self) -> MixtureSameFamily:
+        """The distribution of each weight."""
+        return MixtureSameFamily(
+            Categorical(probs=self.shares, validate_args=False),
+            Normal(torch.zeros_like(self.scales), self.scales, validate_args=False),
+            validate_args=False,
+        )
+
+    def extra_repr(self) -> str:
+        """Share and scales."""
+        share, (wide, narrow) = self.shares[0].item(), self.scales.tolist()
+        return f"share={share:.4g}, wide={wide:.4g}, narrow={narrow:.4g}"
+
+
+@dataclass(frozen=True)
+class FanIn:
+    """A prior whose scale suits each layer: gain / √fan-in, so that activations keep their size.
+
+    Args:
+        gain: √2 suits layers before a ReLU, 1 others.
+        family: a family with loc and scale.
+
+    Examples:
+        >>> layout = Layout.of(nn.Linear(4, 2, bias=False).named_parameters())
+        >>> FanIn()(layout, torch.zeros(8))().scale[0]
+        tensor(0.5000)
+    """
+
+    gain: float = 1.0
+    family: type[Distribution] = Normal
+
+    def __call__(self, layout: Layout, weights: Tensor) -> Prior:
+        """The prior for weights of this layout."""
+        scales = {
+            entry.names[0]: weights.new_tensor(self.gain / entry.fan_in**0.5)
+            for entry in layout.entries
+        }
+        return Prior(self.family, loc=weights.new_zeros(()), scale=layout.flatten(scales))
+
+
+@dataclass(frozen=True)
+class AroundStart:
+    """A prior centred on the weights that the module brings, for instance pretrained ones.
+
+    Args:
+        scale: standard deviation around them.
+        family: a family with loc and scale.
+    """
+
+    scale: float = 0.1
+    family: type[Distribution] = Normal
+
+    def __call__(self, layout: Layout, weights: Tensor) -> Prior:
+        """The prior around these weights."""
+        return Prior(self.family, loc=weights.detach(), scale=weights.new_tensor(self.scale))
+
+
+def prior_scale(prior: Distribution) -> Tensor:
+    """The scale of a prior: its own `scale`, else its standard deviation."""
+    scale: Tensor = prior.scale if hasattr(prior, "scale") else prior.stddev
+    if not bool(scale.isfinite().all() & (scale > 0).all()):
+        raise ValueError(
+            f"the scale of {type(prior).__name__} must be finite and positive to start the "
+            f"posterior from, got {scale.max().item()}: give the posterior yourself"
+        )
+    return scale
+
+
+def _float_of(value: float | Tensor) -> torch.dtype:
+    return value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
+
+
+def _range(value: Tensor) -> str:
+    low, high = value.min().item(), value.max().item()
+    return f"{low:.4g}" if low == high else f"{low:.4g} … {high:.4g}"

@@ -1,0 +1,1 @@
+"""How it is learned: the loop, its batches and its steps."""

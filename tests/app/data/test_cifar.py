@@ -1,0 +1,441 @@
+"""CIFAR from its published files: what is read, the folds, and what is refused."""
+
+import hashlib
+import io
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import map_coordinates
+
+from bayesdiv.app.data import DataError, cifar, downloads
+from bayesdiv.app.data.cifar import cifar10, cifar100
+from bayesdiv.app.data.images import complement, noisy, resized
+
+TEN, HUNDRED = "cifar-10-batches-py", "cifar-100-python"
+NAMES = [b"airplane", b"automobile", b"bird"]
+ROWS = 4  # images a file
+REAL = Path(os.environ.get("BAYESDIV_DATA", "nowhere"))
+
+
+def pixels(seed: int, rows: int = ROWS) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (rows, 3072), dtype=np.uint8)
+
+
+def dumped(content: object, protocol: int = 2) -> bytes:
+    return pickle.dumps(content, protocol=protocol)
+
+
+def batch(seed: int, **other: object) -> dict[bytes, object]:
+    found = {b"data": pixels(seed), b"labels": [0, 1, 2, 0], b"batch_label": b"some"}
+    return {**found, **{key.encode(): value for key, value in other.items()}}
+
+
+def ten(folder: Path, protocol: int = 2) -> Path:
+    """Files of CIFAR-10 with a few images each, all of them random numbers of their seed."""
+    made = folder / TEN
+    made.mkdir(parents=True)
+    for number in range(1, 6):
+        (made / f"data_batch_{number}").write_bytes(dumped(batch(number), protocol))
+    (made / "test_batch").write_bytes(dumped(batch(6), protocol))
+    (made / "batches.meta").write_bytes(dumped({b"label_names": NAMES}, protocol))
+    return made
+
+
+def hundred(folder: Path) -> Path:
+    made = folder / HUNDRED
+    made.mkdir(parents=True)
+    for name, rows in (("train", 20), ("test", 4)):
+        labels = {
+            b"fine_labels": [index % 3 for index in range(rows)],
+            b"coarse_labels": [7] * rows,
+        }
+        (made / name).write_bytes(dumped({b"data": pixels(rows, rows), **labels}, 3))
+    (made / "meta").write_bytes(dumped({b"fine_label_names": ["apple", "bear", "bee"]}, 3))
+    return made
+
+
+def archived(folder: Path, path: Path) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, arcname=folder.name)
+    return path
+
+
+def by_python_2(seed: int) -> bytes:
+    """A batch as the published ones are: strings of bytes, and numpy by its older name."""
+
+    def text(value: bytes) -> bytes:
+        return b"U" + bytes([len(value)]) + value if len(value) < 256 else long_text(value)
+
+    def long_text(value: bytes) -> bytes:
+        return b"T" + struct.pack("<i", len(value)) + value
+
+    array = b"".join([
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85" + text(b"b") + b"tR",
+        b"(K\x01K", bytes([ROWS]), b"M\x00\x0c\x86cnumpy\ndtype\n(" + text(b"u1") + b"K\x00K\x01tR",
+        b"(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
+        b"I00\n", long_text(pixels(seed).tobytes()), b"tb",
+    ])  # fmt: skip
+    labels = b"](K\x00K\x01K\x02K\x00e"
+    return b"\x80\x02}(" + text(b"data") + array + text(b"labels") + labels + b"u."
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+def test_images_labels_and_classes_are_those_of_the_files(tmp_path, protocol):
+    images = cifar10(ten(tmp_path, protocol))
+    expected = np.concatenate([pixels(seed).reshape(-1, 3, 32, 32) for seed in range(1, 7)])
+    assert np.array_equal(images.images.numpy(), expected)
+    assert images.images.dtype == torch.uint8
+    assert images.labels.dtype == torch.int64
+    assert images.labels.tolist() == [0, 1, 2, 0] * 6
+    assert images.classes == ("airplane", "automobile", "bird")
+
+
+def test_a_file_as_python_2_wrote_it_is_read(tmp_path):
+    folder = ten(tmp_path)
+    (folder / "data_batch_3").write_bytes(by_python_2(seed=30))
+    found = cifar10(folder).fold(3).validation
+    assert np.array_equal(found.x.numpy(), pixels(30).reshape(-1, 3, 32, 32))
+    assert found.y.tolist() == [0, 1, 2, 0]
+
+
+def test_an_array_stored_by_columns_is_read(tmp_path):
+    folder = ten(tmp_path)
+    turned = batch(1, data=np.asfortranarray(pixels(9)))
+    (folder / "data_batch_1").write_bytes(dumped(turned, 3))
+    found = cifar10(folder).fold(1).validation.x
+    assert np.array_equal(found.numpy(), pixels(9).reshape(-1, 3, 32, 32))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_a_fold_validates_on_its_batch_and_trains_on_the_other_four(tmp_path, number):
+    train, validation, test = cifar10(ten(tmp_path)).fold(number)
+    others = [seed for seed in range(1, 6) if seed != number]
+    for part, seeds in ((train, others), (validation, [number]), (test, [6])):
+        expected = np.concatenate([pixels(seed).reshape(-1, 3, 32, 32) for seed in seeds])
+        assert np.array_equal(part.x.numpy(), expected)
+        assert part.y.tolist() == [0, 1, 2, 0] * len(seeds)
+
+
+@pytest.mark.parametrize("number", [0, 6, -1])
+def test_a_fold_that_is_not_one_of_five_is_refused(tmp_path, number):
+    with pytest.raises(DataError, match=f"fold must lie between 1 and 5, got {number}"):
+        cifar10(ten(tmp_path)).fold(number)
+
+
+def test_folds_of_cifar100_are_five_consecutive_parts(tmp_path):
+    images = cifar100(hundred(tmp_path))
+    assert images.classes == ("apple", "bear", "bee")
+    train, validation, test = images.fold(2)
+    everything = pixels(20, 20).reshape(-1, 3, 32, 32)
+    assert np.array_equal(validation.x.numpy(), everything[4:8])
+    assert np.array_equal(train.x.numpy(), np.delete(everything, range(4, 8), axis=0))
+    assert np.array_equal(test.x.numpy(), pixels(4, 4).reshape(-1, 3, 32, 32))
+
+
+def test_an_archive_gives_what_its_folder_does_and_writes_nothing(tmp_path):
+    folder = ten(tmp_path / "made")
+    archive = archived(folder, tmp_path / "some.tar.gz")
+    before = sorted(tmp_path.rglob("*"))
+    assert torch.equal(cifar10(archive).images, cifar10(folder).images)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_around_the_folder_or_the_archive_will_do(tmp_path):
+    folder = ten(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    archived(folder, tmp_path / "two" / "cifar-10-python.tar.gz")
+    images = [cifar10(tmp_path / name).images for name in ("one", "two")]
+    assert torch.equal(*images)
+
+
+def test_a_member_of_an_archive_that_leads_elsewhere_is_passed_over(tmp_path):
+    path = tmp_path / "bad.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name in (f"../../{TEN}/evil", "/etc/data_batch_1"):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+        link = tarfile.TarInfo(f"{TEN}/data_batch_1")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        archive.addfile(link)
+    with pytest.raises(DataError, match=r"bad\.tar\.gz must hold .* data_batch_1, got none"):
+        cifar10(path)
+
+
+def test_the_users_data_folder_goes_before_a_download(tmp_path, monkeypatch):
+    ten(tmp_path)
+    monkeypatch.setenv("BAYESDIV_DATA", str(tmp_path))
+    monkeypatch.setattr(downloads, "fetch", lambda *_: pytest.fail("downloaded"))
+    assert len(cifar10().labels) == 24
+
+
+@pytest.mark.parametrize(
+    ("read", "make", "name", "md5"),
+    [
+        (cifar10, ten, "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+        (cifar100, hundred, "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+    ],
+)
+def test_without_files_the_published_archive_is_fetched(
+    tmp_path, monkeypatch, read, make, name, md5
+):
+    archive, asked = archived(make(tmp_path / "made"), tmp_path / name), []
+    monkeypatch.setenv(
+        "BAYESDIV_DATA", str(tmp_path / "made" / ".." / "made" / TEN[:0] or tmp_path)
+    )
+    monkeypatch.delenv("BAYESDIV_DATA")
+    monkeypatch.setattr(downloads, "fetch", lambda *told: asked.append(told) or archive)
+    assert len(read().labels) == 24
+    assert asked == [(f"https://www.cs.toronto.edu/~kriz/{name}", f"md5:{md5}", name)]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch reached",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_file_that_asks_for_a_function_is_refused_before_it_runs(tmp_path, monkeypatch, protocol):
+    folder = ten(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (folder / "test_batch").write_bytes(dumped(batch(6, filenames=Evil()), protocol))
+    with pytest.raises(DataError, match=r"test_batch asks for \w+\.system: not a CIFAR file"):
+        cifar10(folder)
+    assert not (tmp_path / "reached").exists()
+
+
+@pytest.mark.parametrize(
+    "asks",
+    ["builtins eval", "builtins getattr", "numpy load", "numpy.core.multiarray scalar", "os popen"],
+)
+def test_nothing_but_the_names_of_an_array_is_found(tmp_path, asks):
+    folder = ten(tmp_path)
+    module, name = asks.split()
+    (folder / "data_batch_1").write_bytes(f"c{module}\n{name}\n.".encode())
+    with pytest.raises(DataError, match=f"asks for {module}.{name}: not a CIFAR file"):
+        cifar10(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        # Attributes set on what stands for an array, a call of it, and of the one way to bytes.
+        b"cnumpy\nndarray\n(N}U\x08__init__K\x01stb.",
+        b"cnumpy\ndtype\n}U\x01aK\x01sb.",
+        b"c_codecs\nencode\n(N}U\x01aK\x01stb.",
+        b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x03\x00\x00\x00zipt\x52.",
+        b"\x80\x04\x8c\x05numpy\x8c\x07ndarray\x93J\xff\xff\xff\x7f\x85R.",
+        b"Pthing\n.",
+        b"\x82\x01.",
+    ],
+)
+def test_a_crafted_file_changes_nothing_and_is_refused(tmp_path, content):
+    folder = ten(tmp_path)
+    whole = (folder / "data_batch_1").read_bytes()
+    (folder / "data_batch_1").write_bytes(content)
+    with pytest.raises(DataError):
+        cifar10(folder)
+    (folder / "data_batch_1").write_bytes(whole)
+    assert len(cifar10(folder).labels) == 24
+
+
+def test_an_array_of_objects_is_refused(tmp_path):
+    folder = ten(tmp_path)
+    things = np.array([[1, "two"]], dtype=object)
+    (folder / "data_batch_2").write_bytes(dumped(batch(2, data=things)))
+    with pytest.raises(DataError, match="must hold pixels of type uint8, got 'O8'"):
+        cifar10(folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ({"labels": [0, 1, 2, 3]}, "labels in .*data_batch_4 must lie between 0 and 2, got 3"),
+        ({"labels": [0, -1, 2, 1]}, "must lie between 0 and 2, got -1"),
+        ({"labels": [0, 1]}, "must have a label an image, got 2 of 4"),
+        ({"labels": ["cat"] * 4}, "must hold a list of numbers as 'labels'"),
+        ({"labels": None}, "must hold a list of numbers as 'labels'"),
+        ({"data": np.zeros((4, 1024), np.uint8)}, r"images of 3072 numbers, got \(4, 1024\)"),
+        ({"data": np.zeros((4, 3, 32, 32), np.uint8)}, "images of 3072 numbers, got"),
+        ({"data": np.zeros((0, 3072), np.uint8)}, r"images of 3072 numbers, got \(0, 3072\)"),
+        ({"data": np.zeros((4, 3072), np.float32)}, "must hold pixels of type uint8, got 'f4'"),
+        ({"data": [1, 2]}, "must hold an array of images as 'data', got list"),
+        ({"data": None}, "must hold an array of images as 'data', got nothing"),
+    ],
+)
+def test_a_batch_of_another_kind_is_refused(tmp_path, other, complaint):
+    folder = ten(tmp_path)
+    (folder / "data_batch_4").write_bytes(dumped(batch(4, **other), 3))
+    with pytest.raises(DataError, match=complaint):
+        cifar10(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.999])
+def test_a_truncated_file_is_refused(tmp_path, share):
+    path = ten(tmp_path) / "data_batch_5"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DataError, match="data_batch_5 is truncated or damaged"):
+        cifar10(path.parent)
+
+
+def test_a_truncated_archive_is_refused(tmp_path):
+    archive = archived(ten(tmp_path), tmp_path / "half.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:20000])
+    with pytest.raises(DataError, match=r"half\.tar\.gz must be a whole \.tar\.gz archive"):
+        cifar10(archive)
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path):
+    (tmp_path / "some.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"some\.csv must be a whole \.tar\.gz archive"):
+        cifar10(tmp_path / "some.csv")
+
+
+@pytest.mark.parametrize("name", ["data_batch_2", "test_batch", "batches.meta"])
+def test_a_missing_file_is_named(tmp_path, name):
+    folder = ten(tmp_path)
+    (folder / name).unlink()
+    with pytest.raises(DataError, match=f"must hold the CIFAR-10 file {name}, got none"):
+        cifar10(folder)
+
+
+def test_a_folder_without_the_set_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"CIFAR-100 must be .*, which has neither: name cifar-100"):
+        cifar100(tmp_path)
+    with pytest.raises(DataError, match=r"nowhere, which does not exist"):
+        cifar10(tmp_path / "nowhere")
+
+
+def test_other_files_than_the_published_ones_are_noted_and_the_same_are_not(tmp_path, monkeypatch):
+    folder = ten(tmp_path)
+    (note,) = cifar10(folder).notes
+    assert note.startswith("6 of 6 CIFAR-10 files differ from the published ones")
+    for name in cifar._CIFAR10.md5:
+        digest = hashlib.md5((folder / name).read_bytes()).hexdigest()
+        monkeypatch.setitem(cifar._CIFAR10.md5, name, digest)
+    assert cifar10(folder).notes == ()
+    (folder / "data_batch_2").write_bytes(dumped(batch(2, labels=[0] * 4)))
+    assert cifar10(folder).notes[0].endswith("may differ: data_batch_2")
+
+
+@pytest.mark.skipif(not (REAL / TEN).is_dir(), reason=f"BAYESDIV_DATA has no {TEN}")
+def test_the_published_cifar10_is_read_whole():
+    images = cifar10(REAL)
+    assert images.notes == ()
+    assert images.batch.bincount().tolist() == [10000] * 6
+    assert images.labels.bincount().tolist() == [6000] * 10
+    train = images.images[images.batch > 0].numpy()
+    means = [0.49139968, 0.48215841, 0.44653091]  # as they are commonly stated
+    np.testing.assert_allclose(train.mean((0, 2, 3)) / 255, means, atol=1e-7)
+
+
+@pytest.mark.skipif(not (REAL / HUNDRED).is_dir(), reason=f"BAYESDIV_DATA has no {HUNDRED}")
+def test_the_published_cifar100_is_read_whole():
+    images = cifar100(REAL)
+    assert images.labels.bincount().tolist() == [600] * 100
+    assert images.batch.bincount().tolist() == [10000] * 6
+    assert images.classes[:2] == ("apple", "aquarium_fish")
+
+
+def random_images(count: int, side: int = 32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, side, side), generator=generator, dtype=torch.uint8)
+
+
+def test_noise_has_its_scale_and_is_added_to_pixels_from_zero_to_one():
+    images = random_images(1100)  # more than are drawn at once
+    noise = noisy(images, 0.9, seed=3) - images.float() / 255
+    assert abs(noise.mean()) < 0.003
+    assert abs(noise.std() - 0.9) < 0.003
+    assert abs((noise.abs() < 0.9).double().mean() - 0.6827) < 0.002
+    flat = noise.flatten(1)
+    assert abs(torch.corrcoef(flat[[0, 1, 1024, 1099]]) - torch.eye(4)).max() < 0.1
+
+
+def test_a_seed_fixes_the_noise_and_leaves_the_random_numbers_of_others_alone():
+    images = random_images(5)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    first, again, other = (noisy(images, 0.5, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_no_noise_only_scales():
+    images = random_images(2)
+    assert np.array_equal(noisy(images, 0.0).numpy(), images.numpy().astype(np.float32) / 255)
+
+
+def test_half_precision_rounds_the_same_noise():
+    images = random_images(3)
+    found = noisy(images, 0.9, seed=1, dtype=torch.bfloat16)
+    assert torch.equal(found, noisy(images, 0.9, seed=1).bfloat16())
+
+
+def test_an_image_has_the_same_noise_in_every_fold_and_differs_between_parts(tmp_path):
+    images = cifar10(ten(tmp_path))
+    seen = images.noisy(0.9, seed=4)
+    one, two = seen.fold(1), seen.fold(2)
+    assert torch.equal(one.test.x, two.test.x)
+    assert torch.equal(one.validation.x, two.train.x[:ROWS])
+    assert torch.equal(one.train.y, images.fold(1).train.y)
+    clean = images.noisy(0.0).fold(1)
+    added = [noise.x - plain.x for noise, plain in zip(one, clean, strict=True)]
+    assert not torch.allclose(added[1], added[2], atol=1e-3)
+
+
+@pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf")])
+def test_noise_that_is_no_standard_deviation_is_refused(noise):
+    with pytest.raises(DataError, match=r"noise must be a finite standard deviation .* got"):
+        noisy(random_images(1), noise)
+
+
+@pytest.mark.parametrize("change", [noisy, complement])
+def test_images_that_are_floats_already_are_not_scaled_again(change):
+    with pytest.raises(DataError, match=r"images must be uint8, .* got torch\.float32"):
+        change(torch.zeros(1, 3, 8, 8), *([0.1] if change is noisy else []))
+
+
+def test_a_complement_is_that_of_the_paper():
+    every = torch.arange(256, dtype=torch.uint8)
+    expected = [(255 - p) / 255 for p in range(256)]
+    assert np.allclose(complement(every).numpy(), expected, rtol=1e-6, atol=0)
+    assert complement(every, torch.bfloat16).tolist() == pytest.approx(expected, abs=2**-8)
+
+
+@pytest.mark.parametrize("size", [64, 50, 20])
+def test_a_resized_image_is_interpolated_linearly_between_the_centres_of_pixels(size):
+    x = noisy(random_images(2), 0.3)
+    at = (np.arange(size) + 0.5) * 32 / size - 0.5
+    places = np.stack(np.meshgrid(at, at, indexing="ij"))
+    found = resized(x, size)
+    for image, expected in zip(found.flatten(0, 1), x.flatten(0, 1), strict=True):
+        oracle = map_coordinates(expected.numpy(), places, order=1, mode="nearest")
+        np.testing.assert_allclose(image.numpy(), oracle, atol=1e-5)
+
+
+def test_sizes_and_pixels_that_cannot_be_resized_are_refused():
+    with pytest.raises(DataError, match="size must be at least 1, got 0"):
+        resized(torch.zeros(1, 3, 8, 8), 0)
+    with pytest.raises(DataError, match=r"must be floats to be resized, got torch\.uint8"):
+        resized(random_images(1), 64)
+
+
+def test_readers_and_networks_import_with_torch_and_numpy_alone():
+    absent = "PIL pooch rich pandas sklearn safetensors accelerate torchmetrics matplotlib scipy"
+    code = f"""
+import sys
+for name in {absent.split()}:
+    sys.modules[name] = None
+import bayesdiv.app.data.cifar, reproduction.data.histopathology, bayesdiv.app.nets
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,360 @@
+"""Residual networks without batch norm: size, start, pretrained weights, draws of their weights."""
+
+import dataclasses
+import json
+import math
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
+
+import bayesdiv as bd
+from bayesdiv.app.nets import (
+    ResNet,
+    Stem,
+    batch_norm_dropped,
+    batch_norm_folded,
+    imagenet_stem,
+    read_weights,
+    small_stem,
+)
+
+SMALL = ResNet(classes=5, stem=small_stem, width=4, bias=True)
+
+
+class NormedBlock(nn.Module):
+    """A block with batch norm, as torchvision names its parts."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(after)
+        self.downsample = None
+        if stride != 1 or before != after:
+            short = nn.Conv2d(before, after, 1, stride, bias=False)
+            self.downsample = nn.Sequential(short, nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        short = x if self.downsample is None else self.downsample(x)
+        return relu(self.bn2(self.conv2(relu(self.bn1(self.conv1(x))))) + short)
+
+
+class Normed(nn.Module):
+    """A residual network with batch norm, its statistics as if it had been trained."""
+
+    def __init__(self, classes: int, stem: Stem, width: int) -> None:
+        super().__init__()
+        self.large = stem == imagenet_stem
+        kernel, stride, padding = (7, 2, 3) if self.large else (3, 1, 1)
+        self.conv1 = nn.Conv2d(3, width, kernel, stride, padding, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        for group in range(1, 5):
+            before, after = widths[group - 1], widths[group]
+            first = NormedBlock(before, after, 1 if group == 1 else 2)
+            setattr(self, f"layer{group}", nn.Sequential(first, NormedBlock(after, after, 1)))
+        self.fc = nn.Linear(widths[-1], classes)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.3)
+                module.running_var.uniform_(0.3, 3.0)
+                nn.init.uniform_(module.weight, 0.5, 1.5)
+                nn.init.normal_(module.bias, std=0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(self.bn1(self.conv1(x)))
+        x = max_pool2d(x, 3, 2, 1) if self.large else x
+        for group in range(1, 5):
+            x = getattr(self, f"layer{group}")(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def normed(classes: int, stem: Stem, width: int = 4) -> Normed:
+    torch.manual_seed(1)
+    return Normed(classes, stem, width).eval()
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_the_papers_network_has_the_papers_number_of_weights():
+    assert count(ResNet(classes=2).build()) == 11_167_938
+
+
+def test_the_number_of_weights_is_that_of_resnet18_less_its_batch_norm():
+    # 11,689,512 weights in torchvision, of which batch norm has a scale and a shift a channel.
+    channels = 64 + 4 * 64 + 5 * (128 + 256 + 512)
+    assert count(ResNet(classes=1000).build()) == 11_689_512 - 2 * channels
+    assert count(ResNet(classes=1000, bias=True).build()) == 11_689_512 - channels
+
+
+@pytest.mark.parametrize("stem", [imagenet_stem, small_stem])
+def test_names_and_shapes_are_those_of_the_same_network_with_batch_norm(stem):
+    with_norm = {
+        key: value.shape
+        for key, value in normed(7, stem).named_parameters()
+        if "bn" not in key and "downsample.1" not in key
+    }
+    network = ResNet(classes=7, stem=stem, width=4).build()
+    assert {key: value.shape for key, value in network.named_parameters()} == with_norm
+
+
+@pytest.mark.parametrize(
+    ("stem", "side", "left"), [(imagenet_stem, 224, 7), (imagenet_stem, 64, 2), (small_stem, 32, 4)]
+)
+def test_each_stem_leaves_its_share_of_the_pixels(stem, side, left):
+    network = ResNet(classes=2, stem=stem, width=2).build()
+    seen = network[:-2](torch.zeros(1, 3, side, side))  # all but the mean and the output layer
+    assert seen.shape == (1, 16, left, left)
+
+
+@pytest.mark.parametrize("blocks", [(2, 2, 2, 2), (8, 8, 8)])
+@pytest.mark.parametrize("stem", [imagenet_stem, small_stem])
+def test_outputs_at_the_start_are_of_order_one_and_gradients_reach_every_weight(stem, blocks):
+    torch.manual_seed(0)
+    recipe = ResNet(classes=10, stem=stem, width=16, blocks=blocks)
+    squares = []
+    for _ in range(4):
+        network = recipe.build()
+        output = network(torch.randn(4, 3, 32, 32))
+        cross_entropy(output, torch.tensor([0, 1, 2, 3])).backward()
+        squares.append(output.detach().pow(2).mean())
+        for parameter in network.parameters():
+            assert parameter.grad.isfinite().all()
+            assert parameter.grad.abs().max() > 1e-6
+    assert 0.1 < torch.stack(squares).mean() < 10
+
+
+def test_every_layer_starts_with_its_variance():
+    torch.manual_seed(0)
+    network = ResNet(classes=200, bias=True).build()
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            gain = 1 if name == "fc" else 1 / 8 if name.endswith("conv2") else 2
+            fan_in = math.prod(layer.weight.shape[1:])
+            assert layer.weight.var().item() * fan_in == pytest.approx(gain, rel=0.1)
+            assert not layer.bias.any()
+
+
+def test_a_network_without_normalisation_trains():
+    torch.manual_seed(0)
+    labels = torch.arange(64) % 2
+    x = torch.randn(64, 3, 16, 16) + labels.reshape(-1, 1, 1, 1)
+    network = ResNet(classes=2, stem=small_stem, width=4).build()
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        cross_entropy(network(x), labels).backward()
+        optimizer.step()
+    assert (network(x).argmax(1) == labels).double().mean() > 0.95
+
+
+@pytest.mark.parametrize(("stem", "side"), [(imagenet_stem, 64), (small_stem, 32)])
+def test_folded_batch_norm_leaves_the_pretrained_network_as_it_was(stem, side):
+    pretrained = normed(5, stem)
+    recipe = ResNet(classes=5, stem=stem, width=4, bias=True)
+    network = batch_norm_folded(recipe, weights_of(pretrained))
+    x = torch.randn(6, 3, side, side)
+    expected = pretrained(x)
+    assert expected.std() > 0.05
+    torch.testing.assert_close(network(x), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_folding_at_full_width_is_exact_to_rounding():
+    pretrained = normed(1000, imagenet_stem, width=64)
+    network = batch_norm_folded(ResNet(1000, bias=True), weights_of(pretrained))
+    x = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = pretrained(x)
+        torch.testing.assert_close(network(x), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_other_classes_get_a_new_output_layer_and_the_same_features():
+    pretrained = normed(5, small_stem)
+    same = batch_norm_folded(SMALL, weights_of(pretrained))
+    other = batch_norm_folded(dataclasses.replace(SMALL, classes=3), weights_of(pretrained))
+    x = torch.randn(2, 3, 32, 32)
+    assert other(x).shape == (2, 3)
+    assert torch.equal(other[:-1](x), same[:-1](x))
+    assert not other.fc.bias.any()
+
+
+def test_dropped_batch_norm_leaves_convolutions_as_they_are():
+    pretrained = normed(5, small_stem)
+    network = batch_norm_dropped(dataclasses.replace(SMALL, bias=False), weights_of(pretrained))
+    theirs = pretrained.state_dict()
+    assert all(torch.equal(value, theirs[key]) for key, value in network.state_dict().items())
+    for module in pretrained.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+            module.eps = 0.0
+    x = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(network(x), pretrained(x), atol=1e-5, rtol=1e-4)
+
+
+def test_weights_of_our_own_network_are_taken_whole():
+    source = SMALL.build()
+    nn.init.normal_(source.conv1.bias)
+    network = batch_norm_dropped(SMALL, source.state_dict())
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.equal(network(x), source(x))
+
+
+def test_weights_of_another_network_are_refused():
+    weights = weights_of(normed(5, small_stem))
+    for take in (batch_norm_folded, batch_norm_dropped):
+        with pytest.raises(ValueError, match=r"conv1\.weight must have the shape .*got \(4, 3, 3"):
+            take(dataclasses.replace(SMALL, stem=imagenet_stem), weights)
+        with pytest.raises(ValueError, match=r"got layer1\.1\.conv1\.weight, which it has not"):
+            take(dataclasses.replace(SMALL, blocks=(1, 2, 2, 2)), weights)
+        with pytest.raises(ValueError, match=r"must hold layer1\.2\.conv1\.weight.*got none"):
+            take(dataclasses.replace(SMALL, blocks=(3, 2, 2, 2)), weights)
+    with pytest.raises(ValueError, match=r"must hold bn1\.running_mean to be folded, got none"):
+        batch_norm_folded(SMALL, SMALL.build().state_dict())
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth", "weights.pt"])
+def test_weights_are_read_from_a_file(tmp_path, name):
+    weights = weights_of(normed(5, small_stem))
+    save = save_file if name.endswith("safetensors") else torch.save
+    save(weights, tmp_path / name)
+    found = read_weights(tmp_path / name)
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[key], weights[key]) for key in weights)
+
+
+def test_files_without_weights_are_refused_in_one_line(tmp_path):
+    torch.save([1, 2], tmp_path / "list.pth")
+    torch.save(nn.Linear(2, 2), tmp_path / "module.pth")
+    (tmp_path / "text.pt").write_text("nonsense")
+    (tmp_path / "text.safetensors").write_text("nonsense")
+    (tmp_path / "plain.pth").write_bytes(pickle.dumps(print))
+    for name in ("list.pth", "module.pth", "text.pt", "text.safetensors", "plain.pth", "none.pth"):
+        with pytest.raises(ValueError, match=name) as told:
+            read_weights(tmp_path / name)
+        assert "\n" not in str(told.value)
+
+
+def test_a_recipe_survives_json():
+    recipe = ResNet(classes=10, stem=small_stem, width=8, blocks=(1, 2))
+    assert ResNet(**json.loads(json.dumps(dataclasses.asdict(recipe)))) == recipe
+
+
+@pytest.mark.parametrize(
+    "fields", [{"classes": 0}, {"width": 0}, {"blocks": ()}, {"blocks": (2, 0)}]
+)
+def test_a_network_without_weights_is_refused(fields):
+    with pytest.raises(ValueError, match="classes, width and blocks must be at least 1, got"):
+        ResNet(**{"classes": 2, **fields})
+
+
+@pytest.mark.parametrize("stem", [(2, 1, 1), (0, 1, 1), (3, 0, 1), (3, 1, 0)])
+def test_a_stem_that_is_none_is_refused(stem):
+    with pytest.raises(ValueError, match="got"):
+        Stem(*stem)
+
+
+def by_hand(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """The network of one group of one block and one of another, written out."""
+    bias = {key.removesuffix(".bias"): w for key, w in weights.items() if key.endswith("bias")}
+
+    def conv(name: str, x: Tensor, stride: int = 1, padding: int = 1) -> Tensor:
+        return conv2d(x, weights[f"{name}.weight"], bias.get(name), stride, padding)
+
+    x = relu(conv("conv1", x))
+    x = relu(x + conv("layer1.0.conv2", relu(conv("layer1.0.conv1", x))))
+    short = conv("layer2.0.downsample.0", x, 2, 0)
+    x = relu(short + conv("layer2.0.conv2", relu(conv("layer2.0.conv1", x, 2))))
+    return linear(x.mean((2, 3)), weights["fc.weight"], weights["fc.bias"])
+
+
+def test_the_network_is_what_its_formula_says():
+    torch.manual_seed(0)
+    network = ResNet(classes=3, stem=small_stem, width=4, blocks=(1, 1), bias=True).build()
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(2, 3, 9, 9)
+    torch.testing.assert_close(network(x), by_hand(dict(network.named_parameters()), x))
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("stem", [imagenet_stem, small_stem])
+def test_several_draws_at_once_are_those_one_after_the_other(stem, order):
+    torch.manual_seed(0)
+    network = ResNet(classes=3, stem=stem, width=4, bias=True).build()
+    model = bd.bayesianize(network, bd.FanIn(), start=0.3)
+    weights, x = bd.draw_weights(model, 3), torch.randn(2, 3, 32, 32)
+    together = bd.draws(model, x.to(memory_format=order), weights)
+    one_by_one = torch.stack(
+        [functional_call(network, model.layout.unflatten(draw), x) for draw in weights[0]]
+    )
+    assert together.std(0).min() > 0
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=1e-4)
+
+
+def test_a_bayesian_network_learns_by_the_objective():
+    torch.manual_seed(0)
+    labels = torch.arange(32) % 2
+    x = torch.randn(32, 3, 16, 16) + labels.reshape(-1, 1, 1, 1)
+    network = ResNet(classes=2, stem=small_stem, width=4, blocks=(1, 1)).build()
+    model = bd.bayesianize(network, bd.FanIn(), start=0.05)
+    objective = bd.Objective(bd.Classes(), bd.JSA(0.5), num_data=32, samples=2, strength=0.01)
+    optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()], lr=1e-2)
+    losses = [
+        epoch.loss.nll
+        for epoch in bd.fit(model, objective, bd.Batches(x, labels, 16), optimizer, 15, seed=0)
+    ]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_images_by_channels_last_give_the_same_and_stay_so():
+    torch.manual_seed(0)
+    network = ResNet(classes=3, width=8).build().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 3, 64, 64)
+    last = x.to(memory_format=torch.channels_last)
+    assert network[:-2](last).is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(network(last), network(x), atol=1e-5, rtol=1e-4)
+    model = bd.bayesianize(network, bd.FanIn())
+    with bd.at_mean(model):
+        torch.testing.assert_close(model(last), network(x), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("width", [4, 16])
+def test_gradients_by_channels_last_are_the_same(width):
+    torch.manual_seed(0)
+    network = ResNet(classes=3, stem=small_stem, width=width).build()
+    x = torch.randn(16, 3, 32, 32)
+    found = []
+    for images in (x, x.to(memory_format=torch.channels_last)):
+        network.zero_grad()
+        network(images).pow(2).mean().backward()
+        found.append([parameter.grad for parameter in network.parameters()])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-3)
+
+
+def test_bfloat16_autocast_is_near_and_its_gradients_finite():
+    torch.manual_seed(0)
+    network = ResNet(classes=3, stem=small_stem, width=8).build()
+    model = bd.bayesianize(network, bd.FanIn())
+    x = torch.randn(4, 3, 32, 32)
+    expected = network(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16), bd.at_mean(model):
+        found = model(x)
+        cross_entropy(found, torch.tensor([0, 1, 2, 0])).backward()
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.posterior.loc.grad.abs().max() > 0

@@ -1,0 +1,887 @@
+"""The command line as a user meets it: what it prints, what it writes, what it refuses."""
+
+import importlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from scipy.stats import norm
+
+from bayesdiv.app import cli, plots, runs, tuning
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app.cli import console
+from bayesdiv.app.data import load
+from bayesdiv.training.fit import Diverged
+from command import call
+
+QUICK = ["--epochs", "3", "--test_samples", "5"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console.output, "width", 200)
+    monkeypatch.setattr(console.errors, "width", 200)
+
+
+def table(rows: int = 60, **extra: object) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    a, b = random.normal(size=rows), random.normal(size=rows)
+    colour = np.where(random.random(rows) > 0.5, "red", "blue")
+    y = 2 * a - b + (colour == "red") + 0.1 * random.normal(size=rows)
+    return pd.DataFrame({"a": a, "b": b, "colour": colour, "y": y, **extra})
+
+
+@pytest.fixture
+def numbers() -> Path:
+    table().to_csv("numbers.csv", index=False)
+    return Path("numbers.csv")
+
+
+@pytest.fixture
+def classes() -> Path:
+    frame = table()
+    frame["y"] = np.where(frame["y"] > 0.5, "good", "bad")
+    frame.to_csv("classes.csv", index=False)
+    return Path("classes.csv")
+
+
+@pytest.fixture
+def run(numbers) -> Path:
+    assert call("train", numbers, "--target", "y", "--out", "run", *QUICK) == 0
+    return Path("run")
+
+
+def test_compare_prints_one_table_and_saves_a_figure(numbers, capsys):
+    assert call("compare", numbers, "--target", "y", "--seeds", 2, *QUICK) == 0
+    out = capsys.readouterr().out
+    for word in ("KL", "JSG:0.1", "JSA:0.5", "deterministic", "RMSE", "NLL", "coverage", "±"):
+        assert word in out
+    figure = Path("comparisons/numbers/comparison.png")
+    assert str(figure) in out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    saved = json.loads(Path("comparisons/numbers/comparison.json").read_text())
+    assert len(saved["results"]["KL"]) == 2
+
+
+def test_compare_of_classes_counts_false_negatives_and_marks_the_best(classes, capsys):
+    arguments = ["--divergences", "KL", "JSA:0.3", "--seeds", "1", *QUICK]
+    assert call("compare", classes, "--target", "y", *arguments) == 0
+    out = capsys.readouterr().out
+    assert "missed" in out
+    assert "* best" in out
+
+
+SAME = {"nll": 1.5, "rmse": 0.25}
+LOSSES = ["--divergences", "KL", "JSA:0.5", "deterministic", "--seeds", "1", *QUICK]
+
+
+def given(monkeypatch, found):
+    """Trainings whose test metrics are these, by the loss."""
+    whole = experiments.train
+
+    def train(splits, divergence, training, **rest):
+        experiment, result = whole(splits, divergence, training, **rest)
+        name = "deterministic" if divergence is None else type(divergence).__name__
+        return experiment, {**result, "test": found[name]}
+
+    monkeypatch.setattr(experiments, "train", train)
+
+
+def test_compare_marks_all_that_are_best_and_none_where_all_are_alike(numbers, monkeypatch, capsys):
+    worse = {"nll": 2.5, "rmse": 0.25004}
+    given(monkeypatch, {"KL": SAME, "JSA": SAME | {"nll": 1.50004}, "deterministic": worse})
+    assert call("compare", numbers, *LOSSES) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "1.500*" in rows["KL"]
+    assert "1.500*" in rows["JSA:0.5"]
+    assert "2.500 " in rows["deterministic"]
+    assert not any("0.250*" in row for row in rows.values())
+
+
+def test_small_metrics_keep_their_digits(numbers, monkeypatch, capsys):
+    small = {"nll": -66.7, "rmse": 1.2345e-30}
+    given(monkeypatch, {"KL": small, "JSA": small | {"rmse": 2e-30}, "deterministic": small})
+    assert call("compare", numbers, *LOSSES) == 0
+    out = capsys.readouterr().out
+    assert "1.23e-30*" in out
+    assert "2e-30 " in out
+
+
+def test_a_run_of_small_targets_shows_their_size(capsys):
+    frame = table()
+    frame["y"] *= 1e-30
+    frame.to_csv("small.csv", index=False)
+    assert call("train", "small.csv", "--out", "run", *QUICK) == 0
+    rmse = json.loads(Path("run/metrics.json").read_text())["test"]["rmse"]
+    assert 1e-31 < rmse < 1e-28
+    assert f"{rmse:.3g}" in capsys.readouterr().out
+    assert call("tune", "small.csv", "--aim", "rmse", *FEW, "--trials", "1") == 0
+    value = pd.read_csv("tunings/small-JSA/trials.csv")["value"][0]
+    assert f"{value:.3g}*" in capsys.readouterr().out
+
+
+def test_compare_writes_over_no_earlier_comparison(numbers, capsys):
+    other = Path("elsewhere", numbers.name)
+    other.parent.mkdir()
+    other.write_bytes(numbers.read_bytes())
+    one = ["--divergences", "KL", "--seeds", "1", *QUICK]
+    for path in (numbers, other, numbers):
+        assert call("compare", path, *one) == 0
+    told = [
+        json.loads(Path("comparisons", name, "comparison.json").read_text())["settings"]["data"]
+        for name in ("numbers", "numbers-2", "numbers-3")
+    ]
+    assert told == ["numbers.csv", "elsewhere/numbers.csv", "numbers.csv"]
+    assert str(Path("comparisons/numbers-3/comparison.png")) in capsys.readouterr().out
+    before = Path("comparisons/numbers/comparison.json").read_bytes()
+    assert call("compare", numbers, "--out", "comparisons/numbers", *one) == 2
+    assert (
+        complaint(capsys)
+        .strip()
+        .endswith("comparisons/numbers/comparison.json exists already: choose another --out")
+    )
+    assert Path("comparisons/numbers/comparison.json").read_bytes() == before
+
+
+def test_a_comparison_that_is_stopped_leaves_nothing_behind(numbers, monkeypatch):
+    one = ["--divergences", "KL", "--seeds", "1", *QUICK]
+    assert call("compare", numbers, *one) == 0
+    before = {path: path.read_bytes() for path in Path("comparisons").rglob("*.*")}
+    assert len(before) == 2
+
+    def stop(*arguments, **rest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiments, "train", stop)
+    assert call("compare", numbers, *one) == 130
+    assert call("compare", numbers, *one, "--out", "new/folder") == 130
+    assert {path: path.read_bytes() for path in Path("comparisons").rglob("*.*")} == before
+    assert [path.name for path in Path("comparisons").iterdir()] == ["numbers"]
+    assert not Path("new").exists()
+
+
+def test_compare_warms_up_every_loss_before_it_takes_the_time(numbers, monkeypatch):
+    rows, whole = [], experiments.train
+
+    def train(splits, divergence, training, **rest):
+        rows.append((divergence is None, splits.num_data))
+        return whole(splits, divergence, training, **rest)
+
+    monkeypatch.setattr(experiments, "train", train)
+    both = ["--divergences", "KL", "deterministic", "--seeds", "1", *QUICK, "--batch_size", "7"]
+    assert call("compare", numbers, *both) == 0
+    assert rows == [(False, 7), (True, 7), (False, 36), (True, 36)]
+
+
+def third_panel(monkeypatch, *arguments):
+    """The axes of reliability or coverage as a comparison draws them, and what they show."""
+    kept, whole = [], plots.comparison
+
+    def comparison(histories, predictions, measure, title):
+        figure = whole(histories, predictions, measure, title)
+        kept.append((figure, predictions))
+        return figure
+
+    monkeypatch.setattr(plots, "comparison", comparison)
+    assert call("compare", *arguments, "--divergences", "KL", "--seeds", 3, *QUICK) == 0
+    ((figure, predictions),) = kept
+    return figure, predictions["KL"]
+
+
+def test_the_coverage_of_a_comparison_is_that_of_all_seeds(numbers, monkeypatch):
+    figure, seeds = third_panel(monkeypatch, numbers)
+    assert len(seeds) == 3
+    axes = figure.axes[2]
+    assert axes.get_title() == "Interval coverage, test data of 3 seeds"
+    within = []  # how far from the middle of its forecast each target is, as a level
+    for predictive, y in seeds:
+        each = predictive.conditional
+        below = norm.cdf(y.double(), each.mean.double(), each.stddev.double()).mean(0)
+        within += np.abs(2 * below - 1).tolist()
+    assert len(within) == 36
+    levels, shares = axes.lines[0].get_data()
+    np.testing.assert_allclose(shares, [np.mean(np.array(within) <= lv) for lv in levels])
+
+
+def test_the_reliability_of_a_comparison_is_that_of_all_seeds(classes, monkeypatch):
+    figure, seeds = third_panel(monkeypatch, classes)
+    axes = figure.axes[2]
+    assert axes.get_title() == "Reliability, test data of 3 seeds"
+    mean = np.concatenate([p.conditional.probs.double().mean(0).numpy() for p, _ in seeds])
+    right = mean.argmax(1) == np.concatenate([y.numpy() for _, y in seeds])
+    confidence = mean.max(1)
+    place = np.ceil(confidence * 10).astype(int)
+    wanted = [(confidence[place == k].mean(), right[place == k].mean()) for k in sorted(set(place))]
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), wanted, rtol=1e-5)
+
+
+def test_a_comparison_counts_epochs_in_whole_numbers_and_draws_marks_whole(numbers, monkeypatch):
+    figure, _ = third_panel(monkeypatch, numbers)
+    left, middle, right = figure.axes
+    for axes in (left, middle):
+        assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert middle.get_title() == "Validation RMSE"
+    assert middle.get_ylabel() == "RMSE"
+    assert not right.lines[0].get_clip_on()
+
+
+def test_embedded_data_with_noise_and_bias(capsys):
+    arguments = ["--noise", "0.5", "--bias", "malignant:0.5", "--seeds", "1", *QUICK]
+    assert call("compare", "breast_cancer", "--divergences", "KL", *arguments) == 0
+    assert "bias leaves" in capsys.readouterr().err
+
+
+def test_train_evaluate_show_agree(run, capsys):
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert call("evaluate", run) == 0
+    assert f"{metrics['test']['rmse']:.3f}" in capsys.readouterr().out
+    assert call("show", run) == 0
+    out = capsys.readouterr().out
+    assert "KL()" in out
+    assert "MLP(inputs=4" in out
+    assert "epochs done" in out
+    assert len((run / "history.jsonl").read_text().splitlines()) == 3
+    assert not (run / "checkpoint.safetensors").exists()
+
+
+def test_divergence_of_the_command_line_is_built_and_kept(numbers):
+    options = ["--divergence", "JSA", "--divergence.alpha", "0.3", "--out", "jsa", *QUICK]
+    assert call("train", numbers, "--target", "y", *options) == 0
+    settings = json.loads(Path("jsa/settings.json").read_text())
+    assert settings["divergence"] == {"kind": "JSA", "alpha": 0.3}
+
+
+def test_settings_can_come_from_a_file(numbers):
+    Path("settings.yaml").write_text(
+        "divergence:\n  class_path: bayesdiv.JSG\n  init_args: {alpha: 0.2}\nepochs: 2\n"
+    )
+    assert call("train", numbers, "--config", "settings.yaml", "--out", "run2") == 0
+    assert json.loads(Path("run2/settings.json").read_text())["training"]["epochs"] == 2
+
+
+def test_a_deterministic_network_is_trained_too(numbers):
+    assert call("train", numbers, "--divergence", "null", "--out", "plain", *QUICK) == 0
+    assert json.loads(Path("plain/settings.json").read_text())["divergence"] is None
+
+
+def test_predict_adds_mean_scale_and_interval(run):
+    table(20).drop(columns="y").to_csv("new.csv", index=False)
+    assert call("predict", run, "new.csv", "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv")
+    assert len(out) == 20
+    assert (out["predicted_low"] < out["predicted_mean"]).all()
+    assert (out["predicted_mean"] < out["predicted_high"]).all()
+    assert (out["predicted_scale"] > 0).all()
+
+
+def test_predict_leaves_the_columns_of_the_table_as_they_were(run):
+    frame = table(12).drop(columns="y")
+    frame.insert(0, "id", [f"{k:03d}" for k in range(12)])
+    frame.to_csv("new.csv", index=False, sep=";")
+    assert call("predict", run, "new.csv", "-o", "out.csv") == 0
+    before, after = (Path(name).read_text().splitlines() for name in ("new.csv", "out.csv"))
+    assert all(new.startswith(f"{old};") for old, new in zip(before, after, strict=True))
+
+
+def test_evaluating_on_data_that_changed_is_refused(run, numbers, capsys):
+    table(80).to_csv(numbers, index=False)
+    assert call("evaluate", run) == 2
+    assert "has changed since run was trained" in complaint(capsys)
+
+
+def with_other_targets(path: Path, part: str) -> None:
+    """Change the targets of a part of the data of a run, and nothing that training sees."""
+    frame = pd.read_csv(path)
+    splits = load(path, target="y")
+    y = splits.task.to_units(getattr(splits, part).y).numpy()
+    frame.loc[np.isclose(frame["y"].to_numpy()[:, None], y, rtol=1e-4).any(1), "y"] = 100.0
+    assert 5 <= (frame["y"] == 100).sum() <= 12
+    frame.to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, part, capsys):
+    kept = Path("kept.csv")
+    kept.write_bytes(numbers.read_bytes())
+    with_other_targets(numbers, part)
+    assert call("evaluate", run) == 2
+    told = complaint(capsys).strip().splitlines()[-1]
+    assert told.endswith(
+        "numbers.csv has changed since run was trained: some of its rows differ; train again, or "
+        "name a file with the rows of that time by --data"
+    )
+    assert call("evaluate", run, "--data", kept) == 0
+    assert f"{runs.read_json(run / 'metrics.json')['test']['rmse']:.3f}" in capsys.readouterr().out
+
+
+def test_a_run_without_a_fingerprint_is_evaluated_as_before(run, numbers, capsys):
+    told = json.loads((run / "settings.json").read_text())
+    assert len(told.pop("fingerprint")) == 64
+    (run / "settings.json").write_text(json.dumps(told))
+    assert call("evaluate", run) == 0
+    table(80).to_csv(numbers, index=False)
+    assert call("evaluate", run) == 2
+
+
+def stopped(numbers, *options) -> None:
+    """A run that was stopped after one epoch, in the folder parts."""
+    whole, seen = experiments._Keeper.after, []
+
+    def after(self, epoch, validation):
+        if seen:
+            raise KeyboardInterrupt
+        whole(self, epoch, validation)
+        seen.append(epoch.number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiments._Keeper, "after", after)
+        assert call("train", numbers, *options, "--out", "parts") == 130
+
+
+def test_a_run_goes_on_with_its_own_rows_alone_wherever_the_file_is(numbers, capsys):
+    options = ["--target", "y", *QUICK]
+    stopped(numbers, *options)
+    before = numbers.read_bytes()
+    with_other_targets(numbers, "test")
+    capsys.readouterr()
+    assert call("train", numbers, *options, "--out", "parts") == 2
+    assert "parts holds a run that was begun with other rows of the data" in complaint(capsys)
+    numbers.write_bytes(before)
+    Path("moved").mkdir()
+    moved = numbers.rename("moved/renamed.csv")
+    assert call("train", moved, *options, "--out", "parts") == 0
+    assert call("evaluate", "parts") == 0  # it has learned where its file is
+
+
+def test_a_divergence_of_ones_own_is_trained_and_predicts(numbers, monkeypatch, capsys):
+    Path("mine.py").write_text(
+        "from dataclasses import dataclass\nimport bayesdiv as bd\n\n\n"
+        "@dataclass(frozen=True)\nclass Twice(bd.Divergence):\n"
+        "    def estimate(self, at_q, at_p):\n        return 2 * bd.KL().estimate(at_q, at_p)\n"
+    )
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert call("train", numbers, "--divergence", "mine.Twice", "--out", "own", *QUICK) == 0
+    assert call("predict", "own", numbers, "-o", "out.csv") == 0
+    capsys.readouterr()
+    assert call("show", "own") == 0
+    assert "mine.Twice()" in capsys.readouterr().out
+
+
+def test_a_loss_that_diverges_does_not_stop_the_others(numbers, capsys):
+    arguments = ["--divergences", "ChiSquared", "KL", "--seeds", "1", *QUICK]
+    assert call("compare", numbers, "--target", "y", *arguments) == 0
+    shown = capsys.readouterr()
+    assert "ChiSquared, seed 1 of 1: the divergence" in shown.err
+    assert "diverged" in shown.out
+
+
+def test_a_seed_that_diverges_is_shown_and_earns_no_star(numbers, capsys, monkeypatch):
+    whole = experiments.train
+
+    def train(splits, divergence, training, **rest):
+        if divergence is not None and training.seed == 1:
+            raise Diverged("the nll of batch 1 of epoch 1 is inf: lower the learning rate")
+        return whole(splits, divergence, training, **rest)
+
+    monkeypatch.setattr(experiments, "train", train)
+    arguments = ["--divergences", "KL", "deterministic", "--seeds", "2", *QUICK]
+    assert call("compare", numbers, "--target", "y", *arguments) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "KL" in line]
+    assert "KL (1 of 2 diverged)" in row
+    assert "*" not in row
+    saved = json.loads(Path("comparisons/numbers/comparison.json").read_text())
+    assert "seed 1" in saved["diverged"]["KL"][0]
+
+
+def test_training_and_validation_nll_are_in_the_same_units(numbers):
+    frame = table()
+    frame["y"] *= 1000
+    frame.to_csv("large.csv", index=False)
+    assert call("train", "large.csv", "--out", "large", *QUICK) == 0
+    line = runs.read_history(Path("large"))[-1]
+    assert abs(line["nll"] - line["validation_nll"]) < 2
+
+
+def test_predict_adds_class_probabilities_and_entropy(classes):
+    assert call("train", classes, "--target", "y", "--out", "run", *QUICK) == 0
+    assert call("predict", "run", classes, "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv")
+    assert np.allclose(out["probability_bad"] + out["probability_good"], 1, atol=1e-5)
+    assert set(out["predicted_class"]) <= {"good", "bad"}
+    assert (out["entropy"] >= out["mutual_information"] - 1e-6).all()
+
+
+def test_a_few_shares_in_percent_are_categories(capsys):
+    table(dose=["5%", "10%", "20%"] * 20)[["a", "dose", "y"]].to_csv("doses.csv", index=False)
+    assert call("train", "doses.csv", "--out", "run", *QUICK) == 0
+    columns = json.loads(Path("run/settings.json").read_text())["encoder"]["columns"]
+    assert columns[1]["categories"] == ["10%", "20%", "5%"]
+
+
+def test_predictions_take_names_that_are_free(classes, capsys):
+    frame = pd.read_csv(classes).rename(columns={"a": "entropy", "b": "probability_bad"})
+    frame.to_csv("named.csv", index=False)
+    assert call("train", "named.csv", "--target", "y", "--out", "run", *QUICK) == 0
+    capsys.readouterr()
+    assert call("predict", "run", "named.csv", "-o", "out.csv") == 0
+    assert "entropy_2" in capsys.readouterr().out
+    out = pd.read_csv("out.csv")
+    pd.testing.assert_frame_equal(out[list(frame.columns)], frame)
+    assert np.allclose(out["probability_bad_2"] + out["probability_good"], 1, atol=1e-5)
+    assert (out["entropy_2"] >= out["mutual_information"] - 1e-6).all()
+    assert call("predict", "run", "out.csv", "-o", "twice.csv") == 0
+    assert "entropy_3" in pd.read_csv("twice.csv")
+
+
+def test_one_row_is_one_row(run, capsys):
+    table(1).to_csv("one.csv", index=False)
+    capsys.readouterr()
+    assert call("predict", run, "one.csv", "-o", "out.csv") == 0
+    assert capsys.readouterr().out.startswith("1 row: out.csv with predicted_mean")
+
+
+def test_an_unfinished_run_is_shown_as_far_as_it_has_come(numbers, capsys):
+    stopped(numbers, "--target", "y", *QUICK)
+    capsys.readouterr()
+    assert call("show", "parts") == 0
+    out = capsys.readouterr().out
+    (line,) = runs.read_history(Path("parts"))[:1]
+    assert "1, unfinished" in out
+    assert "Metrics after epoch 1" in out
+    assert f"{line['validation_rmse']:.3f}" in out
+    assert "parts is not finished: the same train command goes on" in out
+    Path("parts/history.jsonl").unlink()
+    assert call("show", "parts") == 0
+    assert "0, unfinished" in capsys.readouterr().out
+
+
+def weights_of(folder: str) -> dict[str, torch.Tensor]:
+    return runs._read(Path(folder) / "weights.safetensors")[0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
+    options = ["--target", "y", "--divergence", "JSA", "--epochs", "60", "--test_samples", "5"]
+    assert call("train", numbers, *options, "--out", "whole") == 0
+    code = (
+        "from bayesdiv.app import cli, experiment; experiment.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
+        "cli.main()"
+    )
+    command = [sys.executable, "-c", code, "train", str(numbers), *options, "--out", "parts"]
+    child = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    wait_for(lambda: len(runs.read_history(Path("parts"))) >= 5, child)
+    child.send_signal(how)
+    child.communicate(timeout=60)
+    assert child.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    assert not Path("parts/metrics.json").exists()
+    assert call("train", numbers, *options, "--out", "parts") == 0
+    whole, parts = weights_of("whole"), weights_of("parts")
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[key], parts[key]) for key in whole)
+    assert len(runs.read_history(Path("parts"))) == 60
+
+
+def wait_for(condition, child) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert child.poll() is None, child.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# tune ----------------------------------------------------------------------------------------
+
+FEW = ["--trials", "4", "--folds", "2", *QUICK]
+
+
+def test_tune_shows_its_trials_and_what_the_best_is_worth_on_test_data(numbers, capsys):
+    assert call("tune", numbers, "--target", "y", *FEW) == 0
+    out = capsys.readouterr().out
+    for words in ("4 of 4 trials", "learning rate", "validation NLL", "test data, trained afresh"):
+        assert words in out
+    found = pd.read_csv("tunings/numbers-JSA/trials.csv")
+    assert found["trial"].tolist() == [0, 1, 2, 3]
+    best = found["value"][found["state"] == "complete"].idxmin()
+    (marked,) = [line for line in out.splitlines() if "* " in line and "trials" not in line]
+    assert marked.split()[0] == str(best)
+    assert marked.split()[1] == f"{found['alpha'][best]:.3g}"
+    for name in ("contour.png", "history.png"):
+        assert Path("tunings/numbers-JSA", name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_terminal_shows_the_trials_while_they_run(numbers, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100, height=11)
+    monkeypatch.setattr(importlib.import_module("bayesdiv.app.cli.tune"), "errors", screen)
+    assert call("tune", numbers, "--target", "y", *FEW, "--trials", "6") == 0
+    shown = screen.file.getvalue()
+    assert "0 of 6 trials" in shown
+    assert "running" in shown
+    last = shown[shown.index("6 of 6 trials") - 1500 :]
+    assert last.count("complete") + last.count("pruned") >= 3
+
+
+@pytest.mark.parametrize("divergence", ["JSG", "KL"])
+def test_train_takes_the_best_settings_and_comes_to_the_same_test_metrics(
+    numbers, divergence, capsys
+):
+    options = ["--target", "y", "--noise", "0.1", "--seed", "3", "--hidden", "[7]"]
+    assert call("tune", numbers, "--divergence", divergence, "--out", "t", *options, *FEW) == 0
+    assert call("train", numbers, "--config", "t/best.yaml", "--out", "run") == 0
+    told = json.loads(Path("t/result.json").read_text())
+    settings = json.loads(Path("run/settings.json").read_text())
+    for name, value in told["best"]["settings"].items():
+        place = settings["divergence"] if name == "alpha" else settings["training"]
+        assert place[name] == value
+    assert settings["divergence"]["kind"] == divergence
+    assert settings["training"]["hidden"] == [7]
+    assert settings["data"]["noise"] == 0.1
+    assert json.loads(Path("run/metrics.json").read_text())["test"] == told["test"]["best"]
+
+
+def test_a_search_of_one_trial_has_the_settings_given_for_its_best(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
+    assert "No trial was better than the settings given" in capsys.readouterr().out
+    told = json.loads(Path("t/result.json").read_text())
+    assert told["best"]["settings"] == {"alpha": 0.5, "strength": 1.0, "learning_rate": 0.003}
+    assert told["test"]["best"] == told["test"]["given"]
+
+
+def test_tune_of_classes_is_after_accuracy_if_asked(classes, capsys):
+    assert call("tune", classes, "--aim", "accuracy", *FEW) == 0
+    assert "validation accuracy" in capsys.readouterr().out
+    found = pd.read_csv("tunings/classes-JSA/trials.csv")
+    told = json.loads(Path("tunings/classes-JSA/result.json").read_text())
+    assert told["best"]["value"] == found["value"][found["state"] == "complete"].max()
+
+
+def test_tune_of_a_regression_is_after_rmse_if_asked(numbers, capsys):
+    assert call("tune", numbers, "--aim", "rmse", "--out", "t", *FEW) == 0
+    assert "validation RMSE" in capsys.readouterr().out
+    found = pd.read_csv("t/trials.csv")
+    told = json.loads(Path("t/result.json").read_text())
+    assert told["best"]["value"] == found["value"][found["state"] == "complete"].min()
+
+
+def test_tune_says_which_settings_of_a_search_differ_and_what_to_do(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
+    other = [*FEW, "--trials", "1", "--epochs", "2"]
+    assert call("tune", numbers, "--out", "t", *other) == 2
+    assert complaint(capsys).splitlines()[-1] == (
+        "bayesdiv: the search in t was begun with other settings: epochs is 3 there and 2 here; "
+        "choose another --out"
+    )
+    assert call("tune", numbers, "--out", "t", *other, "--storage", "sqlite:///t/search.db") == 2
+    assert (
+        complaint(capsys).strip().endswith("epochs is 3 there and 2 here; choose another --storage")
+    )
+
+
+def test_a_setting_given_outside_its_range_is_noted(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", "--learning_rate", "10", *FEW, "--trials", "1") == 0
+    told = capsys.readouterr().err
+    assert "note: learning_rate is 10, outside the range 0.0003 to 0.03" in told
+    assert "strength" not in told
+    assert pd.read_csv("t/trials.csv")["learning_rate"].between(3e-4, 3e-2).all()
+
+
+def test_a_finished_tune_trains_only_what_it_has_not_trained_yet(numbers, monkeypatch):
+    trained = []
+
+    def counted(*arguments, train=experiments.train):
+        trained.append(arguments[1:3])
+        return train(*arguments)
+
+    monkeypatch.setattr(experiments, "train", counted)
+    command = ["tune", numbers, "--target", "y", "--out", "t", *FEW, "--divergence", "KL"]
+    command += ["--strength_range", "5", "6"]  # the best are not those given
+    assert call(*command) == 0
+    assert len(trained) == 2
+    before = Path("t/result.json").read_bytes()
+    assert call(*command) == 0
+    assert len(trained) == 2
+    assert Path("t/result.json").read_bytes() == before
+    changed = table()
+    changed["y"] *= 1.5
+    changed.to_csv(numbers, index=False)
+    assert call(*command) == 0
+    assert len(trained) == 4
+    Path("t/result.json").write_text("{")
+    assert call(*command) == 0
+    assert len(trained) == 6
+
+
+def test_tune_keeps_to_its_ranges_and_goes_on_to_more_trials(numbers):
+    ranges = ["--alpha_range", "0.2", "0.3", "--strength_range", "5", "6"]
+    assert call("tune", numbers, "--out", "t", *ranges, *FEW) == 0
+    first = pd.read_csv("t/trials.csv")
+    assert first["alpha"].between(0.2, 0.3).all()
+    assert first["strength"].between(5, 6).all()
+    assert call("tune", numbers, "--out", "t", *ranges, *FEW, "--trials", "6") == 0
+    both = pd.read_csv("t/trials.csv")
+    assert len(both) == 6
+    pd.testing.assert_frame_equal(both[:4].dropna(axis=1), first.dropna(axis=1))
+
+
+def test_a_divergence_of_ones_own_is_searched_and_its_settings_are_trained(numbers, monkeypatch):
+    Path("own.py").write_text(
+        "from dataclasses import dataclass\nimport bayesdiv as bd\n\n\n"
+        "@dataclass(frozen=True)\nclass Twice(bd.Divergence):\n"
+        "    def estimate(self, at_q, at_p):\n        return 2 * bd.KL().estimate(at_q, at_p)\n"
+    )
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    assert call("tune", numbers, "--divergence", "own.Twice", "--out", "t", *FEW) == 0
+    assert call("train", numbers, "--config", "t/best.yaml", "--out", "run") == 0
+    assert json.loads(Path("run/settings.json").read_text())["divergence"]["kind"] == "own.Twice"
+
+
+def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
+    options = ["--target", "y", "--folds", "1", "--out", "t", *QUICK]
+    command = [sys.executable, "-m", "bayesdiv", "tune", str(numbers), *options, "--trials", "90"]
+    child = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True
+    )
+    search = tuning.Search(Path("t/search.db"), name="numbers-JSA")
+
+    def finished() -> int:
+        if not Path("t/search.db").exists():
+            return 0
+        return sum(tried.state in ("complete", "pruned") for tried in tuning.trials(search))
+
+    wait_for(finished, child)
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "the same command goes on from here" in told
+    assert "Traceback" not in told
+    done = finished()
+    assert 0 < done < 90
+    assert "failed" not in {tried.state for tried in tuning.trials(search)}
+    assert call("tune", numbers, *options, "--trials", done + 2) == 0
+    assert finished() == done + 2
+    assert len(pd.read_csv("t/trials.csv").query("state in ('complete', 'pruned')")) == done + 2
+
+
+def test_a_search_that_has_more_trials_than_asked_for_says_so(numbers, capsys):
+    assert call("tune", numbers, "--out", "t", *FEW) == 0
+    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "2") == 0
+    assert "4 trials, more than the 2 asked for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--trials", "0"], ["--folds", "999"], ["--strength_range", "3", "1"]]
+)
+def test_a_search_that_is_refused_leaves_no_folder(numbers, wrong):
+    assert call("tune", numbers, *FEW, *wrong) == 2
+    assert not Path("tunings").exists()
+
+
+# Bad input -----------------------------------------------------------------------------------
+
+
+def broken(name: str, make) -> None:
+    make(Path(name))
+
+
+def missing_value(path: Path) -> None:
+    frame = table()
+    frame.loc[3, "a"] = np.nan
+    frame.to_csv(path, index=False)
+
+
+def percents(path: Path) -> None:
+    shares = [f"{5 + k / 10}%" for k in range(60)]
+    table(share=shares)[["a", "share", "y"]].to_csv(path, index=False)
+
+
+def damaged_run(run: Path, file: str, content: bytes) -> None:
+    (run / file).write_bytes(content)
+
+
+BAD_DATA = [
+    ("nowhere.csv", None, [], "nowhere.csv"),
+    ("folder.csv", lambda p: p.mkdir(), [], "folder"),
+    ("empty.csv", lambda p: p.write_text(""), [], "empty.csv"),
+    ("header.csv", lambda p: p.write_text("a,b,y\n"), [], "header"),
+    ("few.csv", lambda p: table(5).to_csv(p, index=False), [], "at least 10 rows"),
+    ("binary.csv", lambda p: p.write_bytes(bytes(range(256))), [], "binary.csv"),
+    ("t.txt", lambda p: p.write_text("a,y\n1,2\n"), [], ".csv or .parquet"),
+    (
+        "nan.csv",
+        missing_value,
+        [],
+        "got missing values: 1 in 'a', the first in row 4: fill them or drop those rows",
+    ),
+    ("percent.csv", percents, [], "got '5.0%' in row 1: take the percent signs away"),
+    ("percent.csv", percents, ["--target", "share"], "take the percent signs away"),
+    ("one.csv", lambda p: table(y="same").to_csv(p, index=False), [], "same"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--target", "yy"], "'yy'"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "-1"], "noise"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "nan"], "noise"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--bias", "what"], "LABEL:KEEP"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--epochs", "0"], "epochs"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--learning_rate", "-1"], "learning_rate"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--strength", "-1"], "strength"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--start", "0"], "start"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--hidden", "[0]"], "at least one unit"),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--epochs", "many"], "many"),
+    (
+        "t.csv",
+        lambda p: table().to_csv(p, index=False),
+        ["--divergence", "JSA", "--divergence.alpha", "1.5"],
+        "alpha must lie in [0, 1], got 1.5",
+    ),
+    ("t.csv", lambda p: table().to_csv(p, index=False), ["--divergence", "JSX"], "JSX"),
+]
+
+
+def complaint(capsys) -> str:
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err + shown.out
+    return shown.err
+
+
+@pytest.mark.parametrize(("name", "make", "options", "words"), BAD_DATA)
+def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, options, words, capsys):
+    if make is not None:
+        make(Path(name))
+    assert call("train", name, "--out", "run", *options) == 2
+    assert words in " ".join(complaint(capsys).split())
+    assert not Path("run/weights.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "no_such_run"], "no_such_run"),
+        (["show", "no_such_run"], "there is no run"),
+        (["compare", "digits", "--divergences", "JSA:2"], "alpha must lie in [0, 1], got 2.0"),
+        (["compare", "digits", "--divergences", "Foo"], "'Foo' is no divergence"),
+        (["compare", "digits", "--divergences", "JSA:x"], "alpha of 'JSA:x'"),
+        (["compare", "digits", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["compare", "digit"], "digits"),
+        (["compare", "digits", "--bias", "11:0.5"], "11"),
+        (["tune", "diabetes", "--trials", "0"], "trials must be at least 1, got 0"),
+        (["tune", "diabetes", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["tune", "diabetes", "--folds", "999"], "folds must lie between 1 and half"),
+        (
+            ["tune", "diabetes", "--aim", "accuracy"],
+            "the aim of a regression must be one of nll, rmse, got accuracy",
+        ),
+        (
+            ["tune", "diabetes", "--aim", "beauty"],
+            "the aim of a regression must be one of nll, rmse, got beauty",
+        ),
+        (
+            ["tune", "digits", "--aim", "rmse"],
+            "the aim of a classification must be one of nll, accuracy, ece, got rmse",
+        ),
+        (["tune", "diabetes", "--alpha_range", "0", "2"], "alpha must lie in [0, 1], got 2"),
+        (["tune", "diabetes", "--strength_range", "3", "1"], "low below high, got 3.0 and 1.0"),
+        (["tune", "diabetes", "--strength_range", "0", "1"], "low must be positive"),
+        (["tune", "diabetes", "--divergence", "JSX"], "JSX is no divergence"),
+        (["tune", "diabetes", "--divergence", "null"], "None is no divergence"),
+        (["tune", "diabetes", "--storage", "what://x"], "storage must be a database that opens"),
+        (["tune", "nowhere.csv"], "nowhere.csv"),
+        (["show"], "show must be given RUN, as in: bayesdiv show runs/diabetes"),
+        (["report"], "report must be given RUNS, as in: bayesdiv report"),
+        (["predict", "run"], "predict must be given DATA and --out, as in: bayesdiv predict"),
+        (["train"], "train must be given DATA and --out, as in: bayesdiv train"),
+    ],
+)
+def test_bad_arguments_get_one_sentence_and_exit_code_2(arguments, words, capsys):
+    assert call(*arguments) == 2
+    assert words in " ".join(complaint(capsys).split())
+
+
+BAD_RUNS = [
+    ("weights.safetensors", lambda content: content[: len(content) // 2], "damaged"),
+    ("weights.safetensors", lambda content: b"not weights", "damaged"),
+    ("settings.json", lambda content: content[:40], "damaged"),
+    (
+        "settings.json",
+        lambda content: content.replace(b'"format": 1', b'"format": 99'),
+        "format 99",
+    ),
+    ("settings.json", lambda content: content.replace(b'"MLP"', b'"Big"'), "damaged"),
+    ("settings.json", lambda content: content.replace(b'"inputs": 4', b'"inputs": 5'), "not fit"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "words"), BAD_RUNS)
+def test_a_damaged_run_gets_one_sentence_and_exit_code_2(run, file, change, words, capsys):
+    path = run / file
+    path.write_bytes(change(path.read_bytes()))
+    capsys.readouterr()
+    assert call("show", run) == 2
+    assert words in " ".join(complaint(capsys).split())
+
+
+def test_nothing_is_overwritten(run, numbers, capsys):
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    assert call("train", numbers, "--target", "y", "--out", run, *QUICK) == 2
+    assert "finished run" in complaint(capsys)
+    Path("taken.csv").write_text("mine\n")
+    assert call("predict", run, numbers, "-o", "taken.csv") == 2
+    assert "exists already" in complaint(capsys)
+    assert Path("taken.csv").read_text() == "mine\n"
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_other_settings_in_the_same_folder_are_refused(numbers, capsys):
+    Path("run").mkdir()
+    assert call("train", numbers, "--out", "done", *QUICK) == 0
+    settings = json.loads(Path("done/settings.json").read_text())
+    settings["training"]["epochs"] = 77
+    Path("run/settings.json").write_text(json.dumps(settings))
+    capsys.readouterr()
+    assert call("train", numbers, "--out", "run", *QUICK) == 2
+    assert "other settings: training" in complaint(capsys)
+
+
+def test_predicting_other_columns_is_refused(run, capsys):
+    table().drop(columns="a").to_csv("less.csv", index=False)
+    assert call("predict", run, "less.csv", "-o", "out.csv") == 2
+    assert "'a'" in complaint(capsys)
+    table(colour="green").to_csv("green.csv", index=False)
+    assert call("predict", run, "green.csv", "-o", "out.csv") == 2
+    assert "green" in complaint(capsys)
+    assert not Path("out.csv").exists()
+
+
+def test_a_diverging_training_names_the_batch_and_the_remedy(numbers, capsys):
+    assert call("train", numbers, "--out", "run", "--learning_rate", "1e30", *QUICK) == 2
+    assert "lower the learning rate" in complaint(capsys)
+
+
+def test_help_shows_one_worked_example_a_command(capsys):
+    for command in cli.COMMANDS:
+        assert call(command, "--help") == 0
+        assert f"Example: bayesdiv {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_markup_in_names_shows_as_text(capsys):
+    frame = table().rename(columns={"y": "[red]y[/red]"})
+    frame.to_csv("t.csv", index=False)
+    assert call("train", "t.csv", "--out", "run", *QUICK) == 0
+    capsys.readouterr()
+    assert call("show", "run") == 0
+    assert "[red]y[/red]" in capsys.readouterr().out
+    assert call("train", "t.csv", "--out", "run[/]", *QUICK) == 0
+    assert "Run: run[/]" in capsys.readouterr().out
+    frame.to_csv("a$b^$[v].csv", index=False)
+    arguments = ["--divergences", "KL", "--seeds", "1", *QUICK]
+    assert call("compare", "a$b^$[v].csv", *arguments) == 0

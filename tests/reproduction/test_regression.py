@@ -1,0 +1,253 @@
+"""The regression experiment at a toy size, and its tables."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.linear_model import LinearRegression
+
+import bayesdiv as bd
+from bayesdiv.app import runs
+from reproduction.item import Effort, Outcome
+from reproduction.published import NLL, RMSE
+from reproduction.regression import nll as regression_nll
+from reproduction.regression import results as regression_results
+from reproduction.regression import rmse as regression_rmse
+from reproduction.regression import table
+from reproduction.regression import training as regression
+from reproduction.regression.training import CONTENDERS, Choice, Protocol
+
+CPU = torch.device("cpu")
+TOY = Protocol(trials=3, epochs=3, candidates=2, search_samples=2, test_samples=5, hidden=4)
+
+
+def rows(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(count, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, -1.0]
+    return x, 100 + 20 * x[:, 0] + generator.normal(size=count)
+
+
+@pytest.fixture
+def at_hand(monkeypatch):
+    monkeypatch.setattr(regression, "arrays", lambda data: rows())
+
+
+def test_splits_are_disjoint_standardised_on_training_rows_and_repeat_with_their_seed():
+    x, y = rows()
+    outer, inner = regression.split_rows(x, y, [0, 1, 0], TOY)
+    assert outer.x.shape == (3, 54, 3)
+    assert outer.test_x.shape == (3, 6, 3)
+    assert inner.x.shape == (3, 43, 3)  # 54 less a fifth
+    assert inner.test_x.shape == (3, 11, 3)
+    torch.testing.assert_close(outer.x.mean(1), torch.zeros(3, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(outer.y.std(1, correction=0), torch.ones(3), atol=1e-5, rtol=0)
+    assert torch.equal(outer.x[0], outer.x[2])
+    assert not torch.equal(outer.x[0], outer.x[1])
+    back = outer.y[0] * outer.scale[0]
+    tests = outer.test_y[0] * outer.scale[0]
+    together = np.sort(np.concatenate([back - back.mean(), tests - back.mean()]))
+    np.testing.assert_allclose(np.diff(together), np.diff(np.sort(y)), atol=1e-3)
+
+
+def test_scores_are_in_the_units_of_the_target():
+    """A linear network at the least-squares solution scores what scikit-learn and SciPy say."""
+    x, y = rows(200)
+    outer, _ = regression.split_rows(x, y, [0, 1], TOY)
+    nets = []
+    for k in range(2):
+        fitted = LinearRegression().fit(outer.x[k].numpy(), outer.y[k].numpy())
+        linear = torch.nn.Linear(3, 1)
+        with torch.no_grad():
+            linear.weight.copy_(torch.tensor(fitted.coef_).reshape(1, 3))
+            linear.bias.fill_(float(fitted.intercept_))
+        prior = bd.Prior(torch.distributions.Normal, loc=0.0, scale=1.0)
+        nets.append(bd.bayesianize(linear, prior, posterior=bd.Point, start=1.0))
+    found = regression.scores(bd.stacked(nets), bd.Gaussian(torch.tensor([0.1, 0.2])), outer, 1)
+    for k, noise in enumerate((0.1, 0.2)):
+        order = np.random.default_rng(k).permutation(200)
+        test, train = order[:20], order[20:]
+        fitted = LinearRegression().fit(x[train], y[train])
+        error = y[test] - fitted.predict(x[test])
+        assert found.rmse[k].item() == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+        scale = noise * y[train].std()
+        wanted = -stats.norm(0, scale).logpdf(error).mean()
+        assert found.nll[k].item() == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_every_contender_computes_and_its_result_is_json(name):
+    told = regression.compute(name, *rows(), TOY, device=CPU)
+    json.dumps(told, allow_nan=False)
+    assert len(told["rmse"]) == len(told["nll"]) == 3
+    assert told["diverged"] == []
+    assert (told["search"] is None) == (not CONTENDERS[name].searches)
+    if told["search"]:
+        chosen = [told["search"]["strength"][k] for k in told["search"]["chosen"]]
+        assert told["strength"] == pytest.approx(chosen)
+
+
+def test_each_split_chooses_the_candidate_of_its_own_lowest_validation_nll():
+    x, y = rows()
+    seeds = [0, 1]
+    protocol = replace(TOY, trials=2, candidates=3, epochs=20, weakest=1e-3, strongest=1e3)
+    _, inner = regression.split_rows(x, y, seeds, protocol)
+    choice, told = regression.searched(CONTENDERS["lambda_kl"], inner, protocol, seeds, CPU)
+    # The strongest of 0.01, 1 and 100 forbids to learn; no split takes it.
+    assert max(choice.strength.tolist()) < max(told["strength"])
+    assert len(told["validation_nll"]) == 3
+
+
+def test_candidates_are_as_many_for_every_loss_and_inside_their_ranges():
+    for contender in CONTENDERS.values():
+        alpha, strength = regression.candidates(contender, Protocol())
+        assert len(alpha) == len(strength) == 16
+        assert 0 < alpha.min() <= alpha.max() < 1
+        assert strength.min() >= 0.999e-2
+        assert strength.max() <= 10.01
+
+
+def test_a_diverged_trial_is_told_and_leaves_the_others(monkeypatch):
+    x, y = rows()
+    real = regression.scores
+
+    def broken(*arguments):
+        found = real(*arguments)
+        found.nll[1] = float("nan")
+        return found
+
+    monkeypatch.setattr(regression, "scores", broken)
+    told = regression.compute("kl", x, y, TOY, device=CPU)
+    assert told["diverged"] == [1]
+    assert told["nll"][1] is None
+    cell = table._cell(told, "nll")
+    assert (cell.trials, cell.diverged) == (2, 1)
+    assert "1 diverged" in cell.text
+
+
+def test_finished_results_are_not_computed_again(tmp_path, at_hand):
+    jobs = regression_results.missing(
+        tmp_path, TOY, 1, CPU, data=("yacht",), contenders=("kl", "deterministic")
+    )
+    assert [job.contender for job, _ in jobs] == ["kl", "deterministic"]
+    again = regression_results.missing(
+        tmp_path, TOY, 1, CPU, data=("yacht",), contenders=("kl", "js_a")
+    )
+    assert [job.contender for job, _ in again] == ["js_a"]
+    told = json.loads(regression_results.place(tmp_path, "yacht", "kl").read_text())
+    assert told["seeds"] == [0, 1, 2]
+    assert {"hardware", "date", "command", "version", "protocol"} <= told.keys()
+
+
+def test_what_all_losses_share_is_chosen_on_validation_rows(tmp_path, at_hand):
+    protocol = regression_results.choose(tmp_path, TOY, 1, CPU)
+    told = json.loads((tmp_path / "regression" / "choice.json").read_text())
+    best = min(told["means"], key=lambda entry: entry["validation_nll"])
+    assert (protocol.learning_rate, protocol.start) == (best["learning_rate"], best["start"])
+    assert len(told["means"]) == 6
+
+
+def fake(results: Path, data: str, contender: str, mean: float) -> None:
+    path = regression_results.place(results, data, contender)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = [mean - 0.1, mean, mean + 0.1]
+    path.write_text(json.dumps({"rmse": values, "nll": values}))
+
+
+@pytest.fixture
+def results(tmp_path):
+    for data in RMSE:
+        fake(tmp_path, data, "kl", RMSE[data]["kl"].mean)
+        fake(tmp_path, data, "js_g", RMSE[data]["kl"].mean - 0.2)
+        fake(tmp_path, data, "js_a", RMSE[data]["kl"].mean + 0.2)
+    return tmp_path
+
+
+def test_tables_mark_the_best_and_show_the_published_figure(results, tmp_path):
+    written = regression_rmse.draw(results, tmp_path / "out")
+    assert [path.suffix for path in written] == [".csv", ".md", ".tex"]
+    lines = list(csv.DictReader(written[0].read_text().splitlines()))
+    airfoil = {line["loss"]: line for line in lines if line["data"] == "airfoil"}
+    assert airfoil["js_g"]["mark"] == "**"
+    assert float(airfoil["js_g"]["mean"]) == pytest.approx(1.96)
+    assert float(airfoil["js_g"]["published_mean"]) == 2.22
+    assert airfoil["f_c1"]["mark"] == "published, not rerun"
+    assert airfoil["f_c1"]["mean"] == ""
+    text = written[1].read_text()
+    assert "**1.96±0.10** [2.22±0.25]" in text
+    assert "over 3 trials" in text
+    assert r"\textbf{1.96$\pm$0.10}" in written[2].read_text()
+
+
+def test_the_verdict_counts_rows(results):
+    verdict = regression_rmse.verdict(results)
+    assert verdict.outcome is Outcome.REPRODUCED
+    assert "6 of 6 rows" in verdict.sentence
+    for data in list(RMSE)[:3]:
+        fake(results, data, "kl", 50.0)
+    assert regression_rmse.verdict(results).outcome is Outcome.PARTLY
+    for data in RMSE:
+        fake(results, data, "js_g", 99.0)
+        fake(results, data, "js_a", 99.0)
+    assert regression_rmse.verdict(results).outcome is Outcome.NOT
+
+
+def test_the_verdict_counts_each_js_loss_by_itself(results):
+    """The better of two on each row would flatter both."""
+    for index, data in enumerate(RMSE):
+        mean = RMSE[data]["kl"].mean
+        fake(results, data, "js_g", mean + (0.2 if index % 2 else -0.2))
+        fake(results, data, "js_a", mean + (-0.2 if index % 2 else 0.2))
+        fake(results, data, "lambda_kl", mean - 0.1)
+    verdict = regression_rmse.verdict(results)
+    assert verdict.outcome is Outcome.PARTLY
+    assert "JS-G is at or below our KL on 3, JS-A on 3" in verdict.sentence
+    assert "tuned λKL on 3 and 3" in verdict.sentence
+
+
+def test_a_result_without_its_numbers_is_told_in_a_sentence(results):
+    regression_results.place(results, "yacht", "kl").write_text("{}")
+    with pytest.raises(runs.RunError, match="must hold a list 'rmse'"):
+        regression_rmse.verdict(results)
+
+
+def test_without_results_there_is_a_sentence(tmp_path):
+    with pytest.raises(runs.RunError, match="there are no regression results"):
+        regression_nll.draw(tmp_path, tmp_path)
+    assert regression_nll.verdict(tmp_path).outcome is Outcome.OPEN
+    assert len(regression_nll.missing(tmp_path)) == 8 * len(CONTENDERS)
+
+
+def test_a_quick_run_computes_a_toy_table(tmp_path, at_hand):
+    told: list[str] = []
+    regression_rmse.compute(tmp_path, Effort.QUICK, told.append)
+    assert len(told) == len(CONTENDERS)
+    assert regression_rmse.draw(tmp_path, tmp_path / "out")[1].exists()
+
+
+def test_published_figures_are_those_of_the_paper():
+    assert RMSE["concrete"]["chi"] == (3.32, 0.34)
+    assert NLL["yacht"]["f_c1"] == (2.05, 0.01)
+    assert all(len(row) == 8 for row in [*RMSE.values(), *NLL.values()])
+
+
+def test_choices_stay_with_their_trials():
+    """Candidates run along the first axis of a stack, splits along the second."""
+    x, y = rows()
+    _, inner = regression.split_rows(x, y, [0, 1], replace(TOY, trials=2))
+    many = inner.repeated(3, CPU)
+    assert torch.equal(many.x[2], inner.x[0])
+    choice = Choice(*(torch.arange(3.0).repeat_interleave(2) for _ in range(2)))
+    assert choice.alpha.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_page_shows_the_tables_of_the_committed_results(tmp_path):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "paper" / "regression.md").read_text()
+    for item in (regression_rmse, regression_nll):
+        (table_,) = (p for p in item.draw(root / "results", tmp_path) if p.suffix == ".md")
+        assert table_.read_text() in page
