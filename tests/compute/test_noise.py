@@ -60,7 +60,9 @@ def test_a_seed_repeats_it_and_calls_differ():
 
 def test_words_become_numbers_by_the_formula():
     words = np.random.SFC64(1).random_raw(500).view(np.int32)
-    uniform = ((words[:500].view(np.uint32) >> 8) + 1.0) / 2**24
+    low = ((words[500:] & 0x1FFFF) + np.float32(0.5)) / np.float32(2.0**48)
+    high = (words[:500].view(np.uint32) >> 1).astype(np.float32) / np.float32(2.0**31)
+    uniform = (high + low.astype(np.float32)).astype(float)  # the last digit counts near 1
     angle = math.pi * words[500:].astype(float) / 2**31
     radius = np.sqrt(-2 * np.log(uniform))
     wanted = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
@@ -74,7 +76,38 @@ def test_no_word_gives_anything_but_a_number(word):
     for transform in (noise.in_passes, noise._transform()):
         found = transform(torch.full((64,), word, dtype=torch.int32))
         assert found.isfinite().all()
-        assert found.abs().max() < 5.8
+        assert found.abs().max() < 8.3
+
+
+def test_the_extreme_word_maps_beyond_eight_standard_deviations():
+    for transform in (noise.in_passes, noise._transform()):
+        found = transform(torch.zeros(64, dtype=torch.int32))
+        assert found.abs().max().item() == pytest.approx(math.sqrt(2 * 49 * math.log(2)), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_billion_draws_have_the_tails_of_a_normal():
+    limits, rounds, each = (4.0, 5.0, 5.5, 5.77), 120, 1 << 23
+    found = torch.zeros(len(limits))
+    for seed in range(rounds):
+        far = noise.many(each, seed).abs_()
+        far = far[far > limits[0]]
+        found += torch.tensor([float((far > limit).sum()) for limit in limits])
+    for limit, count in zip(limits, found.tolist(), strict=True):
+        wanted = rounds * each * 2 * stats.norm.sf(limit)
+        assert abs(count - wanted) < 5 * math.sqrt(wanted), limit
+    assert found[-1] > 0
+
+
+@pytest.mark.parametrize("count", [100, noise.MANY])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_given_seed_makes_the_same_noise_again_and_leaves_the_generator_alone(count, dtype):
+    like = torch.empty(0, dtype=dtype)
+    before = torch.get_rng_state()
+    first, again, other = (noise.standard_normal((count,), like, seed) for seed in (7, 7, 8))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(count)
 
 
 @needs_compiler

@@ -103,12 +103,15 @@ static inline float sin_pi(float x) {
 
 /* Normal numbers in the place of `pairs` random words and as many after them (Box-Muller):
 
-       √(-2 log u) (cos π t, sin π t),   u in (0, 1] of the first word, t in [-1, 1) of the second */
+       √(-2 log u) (cos π t, sin π t),   t in [-1, 1) of the second word
+
+   u in (0, 1] has 31 bits of the first word and, below them, the 17 that t needs least. */
 void normals(int32_t *words, int64_t pairs, int threads) {
     #pragma omp parallel for simd num_threads(threads) schedule(static)
     for (int64_t i = 0; i < pairs; i++) {
         union { int32_t word; float number; } one = {words[i]}, two = {words[pairs + i]};
-        float u = (float)(((uint32_t)one.word >> 8) + 1) * 0x1p-24f, t = (float)two.word * 0x1p-31f;
+        float u = (float)(int32_t)((uint32_t)one.word >> 1) * 0x1p-31f, t = (float)two.word * 0x1p-31f;
+        u += ((float)(two.word & 0x1ffff) + 0.5f) * 0x1p-48f;
         float radius = sqrtf(-2 * log_of(u)), turn = fabsf(t);
         one.number = radius * sin_pi(0.5f - turn);
         two.number = radius * copysignf(sin_pi(0.5f - fabsf(turn - 0.5f)), t);
