@@ -91,7 +91,12 @@ class Summed:
         return cast(Tensor, _Total.apply(q.loc, q.scale, p.loc, p.scale, link, self.rule)[0])  # type: ignore[no-untyped-call]
 
     def drawn(
-        self, q: Distribution, p: Distribution, samples: int, dtype: torch.dtype | None = None
+        self,
+        q: Distribution,
+        p: Distribution,
+        samples: int,
+        dtype: torch.dtype | None = None,
+        seed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor] | None:
         """Draws of q and the sum from one pass over its parameters; None where no kernel serves."""
         q, p = cast(Normal, q), cast(Normal, p)
@@ -100,7 +105,7 @@ class Summed:
         from bayesdiv.compute import triton as kernels
 
         parameters = (q.loc, q.rho, p.loc, p.scale)
-        return kernels.penalised(self.kernel, *parameters, samples, dtype or q.loc.dtype)
+        return kernels.penalised(self.kernel, *parameters, samples, dtype or q.loc.dtype, seed)
 
 
 def total(rule: SumRule | None, kernel: Kernel) -> Summed:
@@ -267,7 +272,9 @@ def in_blocks(rule: SumRule) -> SumRule:
     return sums
 
 
-def draw(q: Distribution, samples: int, dtype: torch.dtype | None = None) -> Tensor:
+def draw(
+    q: Distribution, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
+) -> Tensor:
     """Weights of Gaussians so that gradients reach their parameters, (samples, …, weights).
 
         w = loc + scale · ε
@@ -279,20 +286,26 @@ def draw(q: Distribution, samples: int, dtype: torch.dtype | None = None) -> Ten
         q: the Gaussians.
         samples: how many draws.
         dtype: of the weights; None is that of the parameters.
+        seed: of the noise; None takes one from torch's generator.
     """
     if has_kernels(q):
         from bayesdiv.compute import triton as kernels
 
-        return kernels.draw(q.loc, q.rho, samples, dtype or q.loc.dtype)
-    drawn = _drawn(q.mean, q.stddev, samples)
+        return kernels.draw(q.loc, q.rho, samples, dtype or q.loc.dtype, seed)
+    drawn = _drawn(q.mean, q.stddev, samples, seed)
     return drawn if dtype is None else drawn.to(dtype)
 
 
-def _drawn(loc: Tensor, scale: Tensor, samples: int) -> Tensor:
-    if samples == 1:
+def _drawn(loc: Tensor, scale: Tensor, samples: int, seed: Tensor | None) -> Tensor:
+    if samples == 1 and seed is None:
         # Without an axis of its own: its backward pass then copies and sums nothing.
         return torch.addcmul(loc, scale, standard_normal(loc.shape, loc)).unsqueeze(0)
-    noise = standard_normal((samples, *loc.shape), loc)
+    shape = (samples, *loc.shape)
+    if seed is None:
+        noise = standard_normal(shape, loc)
+    else:
+        generator = torch.Generator(loc.device).manual_seed(int(seed))
+        noise = torch.randn(shape, generator=generator, dtype=loc.dtype, device=loc.device)
     if torch.compiler.is_compiling():
         return torch.addcmul(loc, scale, noise)
     return cast(Tensor, _Draw.apply(loc, scale, noise))  # type: ignore[no-untyped-call]

@@ -48,7 +48,13 @@ def total(
     return cast(Tensor, call(loc, rho, prior_loc, prior_scale, kernel.table, *kernel[:3]))
 
 
-def draw(loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def draw(
+    loc: Tensor,
+    rho: Tensor,
+    samples: int,
+    dtype: torch.dtype = torch.float32,
+    seed: Tensor | None = None,
+) -> Tensor:
     """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho.
 
     The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
@@ -58,11 +64,17 @@ def draw(loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.floa
         rho: the scale is softplus(rho).
         samples: how many.
         dtype: of the draws; the sums are made in float32.
+        seed: of the noise; None takes one from torch's generator.
     """
-    # Drawn on the device, so that a CUDA graph takes a new one in each replay.
-    seed = torch.randint(1 << 62, (1,), device=loc.device)
     call = _draw if torch.compiler.is_compiling() else _Draw.apply
-    return cast(Tensor, call(loc, rho, seed, samples, dtype))
+    return cast(Tensor, call(loc, rho, _seed(loc, seed), samples, dtype))
+
+
+def _seed(loc: Tensor, seed: Tensor | None) -> Tensor:
+    """The seed on the device: drawn there, a CUDA graph takes a new one in each replay."""
+    if seed is None:
+        return torch.randint(1 << 62, (1,), device=loc.device)
+    return seed.to(loc.device, torch.int64).reshape(1)
 
 
 def penalised(
@@ -73,18 +85,18 @@ def penalised(
     prior_scale: Tensor,
     samples: int,
     dtype: torch.dtype = torch.float32,
+    seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draws, (samples, weights), and the summed divergence, each parameter read and written once.
 
     The same as `draw` and `total`, for weights without trials.
     """
-    seed = torch.randint(1 << 62, (1,), device=loc.device)
     call = _both if torch.compiler.is_compiling() else _Both.apply
     return cast(
         tuple[Tensor, Tensor],
         call(
             *(loc, rho, prior_loc, prior_scale, kernel.table),
-            *(seed, samples, dtype, *kernel[:3]),
+            *(_seed(loc, seed), samples, dtype, *kernel[:3]),
         ),
     )
 

@@ -47,7 +47,12 @@ class Sum:
         return self.each(q, p, weights).sum(-1) if found is None else found
 
     def drawn(
-        self, q: Distribution, p: Distribution, samples: int, dtype: torch.dtype | None = None
+        self,
+        q: Distribution,
+        p: Distribution,
+        samples: int,
+        dtype: torch.dtype | None = None,
+        seed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Draws of a Gaussian q, (samples, weights), and the sum.
 
@@ -58,13 +63,14 @@ class Sum:
             p: the prior.
             samples: how many draws.
             dtype: of the draws; None is that of the parameters.
+            seed: of the noise; None takes one from torch's generator.
         """
         found = None
         if isinstance(self.total, Summed):
-            found = self.total.drawn(q, p, samples, dtype)
+            found = self.total.drawn(q, p, samples, dtype, seed)
         if found is not None:
             return found
-        weights = draw(q, samples, dtype)
+        weights = draw(q, samples, dtype, seed)
         return weights, self(q, p, weights)
 
 
