@@ -22,6 +22,7 @@ from torch.nn.functional import softplus
 from torch.profiler import ProfilerActivity, profile
 
 import bayesdiv as bd
+from bayesdiv.divergence.estimators import Estimator
 from bayesdiv.divergence.gaussian import SoftplusNormal
 
 Value = Callable[[Normal], Tensor]
@@ -45,7 +46,7 @@ def written_out(value: Value) -> Callable[[int], Loss]:
     return lambda count: lambda loc, rho: value(Normal(loc, softplus(rho), validate_args=False))
 
 
-def by(divergence: bd.Divergence, estimator: bd.Estimator) -> Value:
+def by(divergence: bd.Divergence, estimator: Estimator) -> Value:
     return lambda q: estimator(divergence, q, PRIOR).sum()
 
 

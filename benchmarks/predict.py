@@ -109,8 +109,8 @@ def ours() -> Iterator[Predictor]:
     weights = bd.draw_weights(net, DRAWS)
     yield Predictor("bayesdiv", lambda x: bd.predict(net, likelihood, x, DRAWS).probabilities)
     yield Predictor(
-        "bayesdiv, `over=loop`",
-        lambda x: bd.predict(net, likelihood, x, DRAWS, over=bd.loop).probabilities,
+        "bayesdiv, `over=Looped()`",
+        lambda x: bd.predict(net, likelihood, x, DRAWS, over=bd.Looped()).probabilities,
     )
     yield Predictor(
         "bayesdiv, draws kept",

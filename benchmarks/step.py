@@ -138,8 +138,8 @@ def ours(task: Task, draws: int) -> Iterator[Contender]:
         (f"bayesdiv, JS-A({ALPHA})", bd.JSA(ALPHA), None),
     ]
     if draws > 1:
-        cases.append(("bayesdiv, KL, `over=batched`", bd.KL(), bd.batched))
-        cases.append(("bayesdiv, KL, `over=loop`", bd.KL(), bd.loop))
+        cases.append(("bayesdiv, KL, `over=Vectorized()`", bd.KL(), bd.Vectorized()))
+        cases.append(("bayesdiv, KL, `over=Looped()`", bd.KL(), bd.Looped()))
     for name, divergence, over in cases:
         net = bd.bayesianize(task.plain(), bd.Prior(Normal, loc=0.0, scale=0.1))
         objective = bd.Objective(
@@ -153,7 +153,7 @@ def ours(task: Task, draws: int) -> Iterator[Contender]:
 def our_step(bd: Any, task: Task, net: nn.Module, objective: nn.Module) -> Callable[[], object]:
     """The step that `fit` repeats."""
     optimizer = Adam([*net.parameters(), *objective.parameters()])
-    return lambda: bd.step(
+    return lambda: bd.Eager()(
         lambda x, y: objective(net, x, y),
         (task.x, task.y),
         optimizer,

@@ -26,6 +26,8 @@ import bayesdiv as bd
 from bayesdiv.app.data import Part
 from bayesdiv.app.data.images import Parts
 from bayesdiv.app.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
+from bayesdiv.draws import Over
+from bayesdiv.objective.objective import Loss
 from reproduction.images.protocol import CONTENDERS, OURS, Setting
 from reproduction.images.training import Execution, Recorded, Training
 
@@ -86,7 +88,7 @@ def single_draw(name: str, pixels: int, stem: Stem) -> Callable[[], None]:
 
 
 def several_draws(
-    samples: int, stem: Stem, batch: int, over: bd.Over, step: Callable[..., object]
+    samples: int, stem: Stem, batch: int, over: Over, step: Callable[..., object]
 ) -> Callable[[], object]:
     """A step through `Objective`, as `fit` takes it."""
     torch.manual_seed(0)
@@ -97,9 +99,9 @@ def several_draws(
     x = torch.randn(batch, 3, 32, 32, device=DEVICE).to(memory_format=torch.channels_last)
     y = torch.randint(10, (batch,), device=DEVICE)
 
-    def loss(x: torch.Tensor, y: torch.Tensor) -> bd.Loss:
+    def loss(x: torch.Tensor, y: torch.Tensor) -> Loss:
         with torch.autocast("cuda", torch.bfloat16):
-            found: bd.Loss = objective(net, x, y)
+            found: Loss = objective(net, x, y)
             return found
 
     def run() -> object:
@@ -141,10 +143,10 @@ def main() -> None:
     for samples in (4, 16):
         for batch, stem, title in DRAWS:
             ways = {
-                "loop": (bd.loop, bd.step),
-                "batched": (bd.batched, bd.step),
-                "recorded loop": (bd.loop, bd.Graphed()),
-                "recorded batched": (bd.batched, bd.Graphed()),
+                "loop": (bd.Looped(), bd.Eager()),
+                "batched": (bd.Vectorized(), bd.Eager()),
+                "recorded loop": (bd.Looped(), bd.Recorded()),
+                "recorded batched": (bd.Vectorized(), bd.Recorded()),
             }
             found = medians(
                 {name: several_draws(samples, stem, batch, *way) for name, way in ways.items()},

@@ -18,6 +18,7 @@ from torch.distributions import (
 )
 
 import bayesdiv as bd
+from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "golden_values" / "divergences.json").read_text()
@@ -31,8 +32,8 @@ FIELDS: dict[str, Callable[[float], bd.Divergence]] = {
     "js_g_normalised": bd.JSG,
     "js_g_unnormalised": bd.WeightedKL,
     "js_a": bd.JSA,
-    "js_a_unmodified": bd.UnmodifiedJSA,
-    "js_g_unmodified_normalised": bd.UnmodifiedJSG,
+    "js_a_unmodified": UnmodifiedJSA,
+    "js_g_unmodified_normalised": UnmodifiedJSG,
     "renyi_qP": bd.Renyi,
     "log1p_chi2_Pq": lambda alpha: bd.ChiSquared(),
     "tv": lambda alpha: bd.TotalVariation(),

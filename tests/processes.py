@@ -16,6 +16,7 @@ from torch.distributions import Normal
 
 import bayesdiv as bd
 from bayesdiv.app import runs
+from bayesdiv.training.fit import own_draws, same_draws
 
 EPOCHS = 6
 CHECKPOINT = "checkpoint.safetensors"
@@ -35,31 +36,31 @@ def problem():
     return net, objective, bd.Batches(x, y, size=6, seed=3), optimizer
 
 
-def train(folder, step=bd.step):
+def train(folder, step=None):
     """Train to the last epoch, from a checkpoint if the folder has one, and return the weights."""
     net, objective, batches, optimizer = problem()
     parts = {"model": net, "objective": objective}
     path, start = Path(folder) / CHECKPOINT, 0
     if path.exists():
         start = runs.load_state(path, parts, optimizer)["epoch"]
-    for epoch in bd.fit(net, objective, batches, optimizer, EPOCHS, start=start, seed=5, step=step):
+    for epoch in bd.fit(net, objective, batches, optimizer, EPOCHS, first=start, seed=5, step=step):
         runs.save_state(path, parts, optimizer, epoch=epoch.number)
     return {**net.state_dict(), **objective.state_dict()}
 
 
 def slowly(loss_of, batch, optimizer, backward):
     time.sleep(0.05)
-    return bd.step(loss_of, batch, optimizer, backward)
+    return bd.Eager()(loss_of, batch, optimizer, backward)
 
 
-def by_ranks(noise=bd.each_rank):
+def by_ranks(seeding=own_draws):
     """Weights after each epoch, the losses, and the seeds that this process drew its noise from."""
     net, objective, batches, optimizer = problem()
     seeds = []
 
     def noting_the_seed(loss_of, batch, optimizer, backward):
         seeds.append(torch.initial_seed())
-        return bd.step(loss_of, batch, optimizer, backward)
+        return bd.Eager()(loss_of, batch, optimizer, backward)
 
     trajectory, losses = [], []
     for epoch in bd.fit(
@@ -69,7 +70,7 @@ def by_ranks(noise=bd.each_rank):
         optimizer,
         3,
         seed=5,
-        noise=noise,
+        seeding=seeding,
         step=noting_the_seed,
         accelerator=Accelerator(cpu=True),
     ):
@@ -88,7 +89,7 @@ if __name__ == "__main__":
     if task == "resume":
         train(folder, slowly)
     else:
-        results = {"shared": by_ranks(bd.shared), "default": by_ranks()}
+        results = {"shared": by_ranks(same_draws), "default": by_ranks()}
         rank = Accelerator(cpu=True).process_index
         flat = {f"{k}/{name}": t for k, r in results.items() for name, t in r.items()}
         save_file(flat, Path(folder) / f"{rank}.safetensors")

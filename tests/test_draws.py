@@ -15,7 +15,7 @@ from bayesdiv.model.layout import everything
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-WAYS = [bd.batched, bd.loop, bd.Batched(chunk=2), bd.Batched(chunk=100)]
+WAYS = [bd.Vectorized(), bd.Looped(), bd.Vectorized(chunk=2), bd.Vectorized(chunk=100)]
 
 
 def network():
@@ -65,7 +65,7 @@ def test_several_draws_in_one_backward_give_the_mean_of_separate_gradients(build
     weights = bd.draw_weights(net, 5)
 
     def gradients(chosen):
-        loss = objective.at(net, chosen, X, y)
+        loss = objective.given(net, chosen, X, y)
         return torch.autograd.grad(loss.total, list(net.parameters()), retain_graph=True)
 
     together = gradients(weights)
@@ -138,7 +138,7 @@ def test_trials_and_draws_are_axes_of_their_own():
     for over in WAYS:
         outputs = bd.draws(stack, x, weights, over)
         assert outputs.shape == (4, 3, 6, 2)
-        assert torch.allclose(outputs[2, 1], network().at(weights[0][2, 1], X))
+        assert torch.allclose(outputs[2, 1], network().with_weights(weights[0][2, 1], X))
 
 
 def test_attention_settings_are_as_before_after_several_draws():
@@ -158,7 +158,7 @@ def test_at_least_one_sample_is_needed(samples):
 
 def test_a_chunk_holds_at_least_one_draw():
     with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
-        bd.Batched(chunk=0)
+        bd.Vectorized(chunk=0)
 
 
 class Noted(nn.Module):
@@ -206,7 +206,7 @@ def test_by_default_a_cpu_runs_convolutions_draw_by_draw_and_all_else_at_once(
     x, weights = torch.randn(shape), bd.draw_weights(net, 3)
     found = bd.draws(net, x, weights)
     assert noted.at_once == at_once
-    for over in (bd.loop, bd.batched):
+    for over in (bd.Looped(), bd.Vectorized()):
         torch.testing.assert_close(found, bd.draws(net, x, weights, over), rtol=1e-4, atol=1e-4)
 
 
@@ -255,7 +255,7 @@ def test_by_default_they_are_run_draw_by_draw_as_if_nothing_else_had_been_tried(
             torch.manual_seed(1)
             found = bd.draws(net, x, weights)
             torch.manual_seed(1)
-            assert torch.equal(found, bd.draws(other, x, weights, bd.loop))
+            assert torch.equal(found, bd.draws(other, x, weights, bd.Looped()))
     left, wanted = net.state_dict(), other.state_dict()
     assert all(torch.equal(left[key], wanted[key]) for key in wanted)
     assert [record.getMessage()[:32] for record in caplog.records] == [
@@ -267,8 +267,8 @@ def test_by_default_they_are_run_draw_by_draw_as_if_nothing_else_had_been_tried(
 def test_asked_for_at_once_they_are_refused_with_a_hint(build):
     net = bd.bayesianize(build(), STANDARD)
     weights = bd.draw_weights(net, 3)
-    for over in (bd.batched, bd.Batched(chunk=2)):
-        with pytest.raises(RuntimeError, match=r"no rule .* give over=bayesdiv.loop"):
+    for over in (bd.Vectorized(), bd.Vectorized(chunk=2)):
+        with pytest.raises(RuntimeError, match=r"no rule .* give over=bayesdiv.Looped"):
             bd.draws(net, torch.randn(5, 4), weights, over)
 
 
@@ -308,7 +308,7 @@ class Wrapped(nn.Module):
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-@pytest.mark.parametrize("over", [None, bd.loop, bd.batched], ids=repr)
+@pytest.mark.parametrize("over", [None, bd.Looped(), bd.Vectorized()], ids=repr)
 @pytest.mark.parametrize(
     ("around", "kind"), [(lambda y: {"out": y}, "dict"), (lambda y: (y, y), "tuple")]
 )

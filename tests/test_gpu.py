@@ -6,7 +6,9 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
 from bayesdiv.divergence.gaussian import SoftplusNormal
+from bayesdiv.training.trials import fit_trials
 
 pytestmark = [
     pytest.mark.gpu,
@@ -14,7 +16,7 @@ pytestmark = [
 ]
 
 DIVERGENCES = [bd.KL(), bd.ReverseKL(), bd.JSG(0.3), bd.WeightedKL(0.3), bd.JSA(0.3), bd.JSA(0.9)]
-DIVERGENCES = [*DIVERGENCES, bd.UnmodifiedJSA(0.3), bd.UnmodifiedJSG(0.3), bd.TotalVariation()]
+DIVERGENCES = [*DIVERGENCES, UnmodifiedJSA(0.3), UnmodifiedJSG(0.3), bd.TotalVariation()]
 
 
 def value_and_gradient(divergence, loc, scale):
@@ -85,7 +87,7 @@ def _trained(step, posterior=bd.MeanField) -> torch.Tensor:
     model, objective, optimizer = _stack_of_two(posterior)
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(2, 20, 3, generator=generator).cuda()
-    epochs = bd.fit_trials(
+    epochs = fit_trials(
         model, objective, x, x.sum(-1), optimizer, 6, batch_size=8, seeds=[0, 1], step=step
     )
     assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5, 6]
@@ -93,22 +95,30 @@ def _trained(step, posterior=bd.MeanField) -> torch.Tensor:
 
 
 def test_a_recorded_step_trains_as_the_plain_one_also_with_a_short_last_batch():
-    plain, recorded = _trained(bd.step, bd.Point), _trained(bd.Graphed(), bd.Point)
+    plain, recorded = _trained(bd.Eager(), bd.Point), _trained(bd.Recorded(), bd.Point)
     torch.testing.assert_close(recorded, plain, rtol=1e-4, atol=1e-5)
 
 
 def test_a_recorded_step_draws_new_noise_and_repeats_with_its_seed():
-    one, two = _trained(bd.Graphed()), _trained(bd.Graphed())
+    one, two = _trained(bd.Recorded()), _trained(bd.Recorded())
     torch.testing.assert_close(one, two, rtol=0, atol=1e-6)
-    assert not torch.allclose(one, _trained(bd.Graphed(), bd.Point))
+    assert not torch.allclose(one, _trained(bd.Recorded(), bd.Point))
 
 
 def test_a_recorded_step_asks_for_an_optimizer_that_can_be_recorded():
     model, objective, _ = _stack_of_two()
     optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()])
     x = torch.randn(2, 20, 3).cuda()
-    epochs = bd.fit_trials(
-        model, objective, x, x[..., 0], optimizer, 2, batch_size=20, seeds=[0, 1], step=bd.Graphed()
+    epochs = fit_trials(
+        model,
+        objective,
+        x,
+        x[..., 0],
+        optimizer,
+        2,
+        batch_size=20,
+        seeds=[0, 1],
+        step=bd.Recorded(),
     )
     with pytest.raises(ValueError, match="capturable=True"):
         list(epochs)

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv.likelihoods import balanced
 
 OUTPUTS = torch.tensor([[0.3], [-1.2], [2.0]])
 TARGETS = torch.tensor([0.0, -1.0, 5.0])
@@ -128,14 +129,14 @@ def test_class_weights_count_for_binary_targets_of_any_dtype():
 def test_balanced_weights_are_those_of_scikit_learn():
     y = np.array([0, 0, 0, 0, 1, 2, 2])
     wanted = compute_class_weight("balanced", classes=np.arange(3), y=y)
-    found = bd.balanced(torch.from_numpy(y), classes=3)
+    found = balanced(torch.from_numpy(y), classes=3)
     assert found.tolist() == pytest.approx(wanted.tolist())
     assert found[torch.from_numpy(y)].mean().item() == pytest.approx(1.0)
 
 
 def test_a_class_without_an_example_cannot_be_weighted():
     with pytest.raises(ValueError, match=r"got none of \[1, 3\]"):
-        bd.balanced(torch.tensor([0, 2]), classes=4)
+        balanced(torch.tensor([0, 2]), classes=4)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])

@@ -22,7 +22,7 @@ def network(outputs=1):
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 100])
-@pytest.mark.parametrize("over", [bd.batched, bd.loop, bd.Batched(chunk=3)], ids=repr)
+@pytest.mark.parametrize("over", [bd.Vectorized(), bd.Looped(), bd.Vectorized(chunk=3)], ids=repr)
 def test_rows_a_few_at_a_time_give_the_same_prediction(batch_size, over):
     net, likelihood = network(), bd.Gaussian(0.3)
     weights = bd.draw_weights(net, 7)
@@ -57,7 +57,7 @@ def test_outputs_are_those_of_the_network_for_each_draw():
     net = network(outputs=3)
     weights = bd.draw_weights(net, 4)
     predictive = bd.predict_at(net, bd.Classes(), X, weights)
-    each = torch.stack([net.at(w, X).softmax(-1) for w in weights[0]])
+    each = torch.stack([net.with_weights(w, X).softmax(-1) for w in weights[0]])
     assert torch.allclose(predictive.probabilities, each.mean(0), atol=1e-6)
 
 
@@ -170,7 +170,7 @@ def test_kept_draws_predict_the_same_one_by_one_as_all_at_once(build, busy, monk
     weights = bd.draw_weights(net, 6)
     monkeypatch.setattr(prediction, "BUSY", busy)
     predictive = bd.predict_at(net, bd.Classes(), x, weights, batch_size=5)
-    wanted = bd.draws(net, x, weights, bd.loop).softmax(-1).mean(0)
+    wanted = bd.draws(net, x, weights, bd.Looped()).softmax(-1).mean(0)
     assert torch.allclose(predictive.probabilities, wanted, atol=1e-6)
 
 

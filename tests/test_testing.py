@@ -6,10 +6,10 @@ import pytest
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.divergence import closed_form
+from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG, closed_form
 from bayesdiv.testing import check_divergence
 
-SKEWED = [bd.JSG, bd.WeightedKL, bd.JSA, bd.UnmodifiedJSG, bd.UnmodifiedJSA]
+SKEWED = [bd.JSG, bd.WeightedKL, bd.JSA, UnmodifiedJSG, UnmodifiedJSA]
 OURS = [
     bd.KL(),
     bd.ReverseKL(),

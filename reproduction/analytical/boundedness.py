@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, Uniform
 
-from bayesdiv import JSA, JSG, KL, Estimator, MonteCarlo, Quadrature
+from bayesdiv import JSA, JSG, KL, MonteCarlo, Quadrature
 from bayesdiv.app import plots, runs
+from bayesdiv.divergence.estimators import Estimator
 from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv import JSA, JSG, KL, Points, Quadrature, WeightedKL
+from bayesdiv import JSA, JSG, KL, Quadrature, WeightedKL
 from bayesdiv.app import plots, runs
+from bayesdiv.divergence import Points
 from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
 
 if TYPE_CHECKING:

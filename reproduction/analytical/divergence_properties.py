@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
+from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, WeightedKL
 from bayesdiv.app import runs
+from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
 from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
 
 PLACE = Path("figures", "divergence_properties.json")

@@ -27,7 +27,7 @@ from bayesdiv.model.priors import Prior
 from bayesdiv.objective.evidence import ChiVI, Evidence, Method, RenyiVI, TotalVariationVI
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
-from bayesdiv.training.steps import Graphed
+from bayesdiv.training.steps import Recorded
 from bayesdiv.training.trials import TrialsEpoch, fit_trials
 
 
@@ -225,7 +225,7 @@ def trained(
         protocol.epochs,
         batch_size=protocol.batch_size,
         seeds=seeds,
-        step=Graphed(),
+        step=Recorded(),
     )
     for epoch in epochs:
         watch(epoch, model, likelihood)

@@ -7,134 +7,81 @@ from bayesdiv.divergence import (
     KL,
     ChiSquared,
     Divergence,
-    Points,
     Renyi,
     ReverseKL,
     TotalVariation,
-    UnmodifiedJSA,
-    UnmodifiedJSG,
     WeightedKL,
     closed_form,
-    joint_jsa,
 )
-from bayesdiv.divergence.estimators import (
-    Auto,
-    Estimator,
-    Exact,
-    MonteCarlo,
-    NoExactForm,
-    Quadrature,
-)
-from bayesdiv.draws import Batched, Loop, Over, batched, draw_weights, draws, loop
+from bayesdiv.divergence.estimators import Auto, Exact, MonteCarlo, Quadrature
+from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
 from bayesdiv.likelihoods import (
     Binary,
     Classes,
     Gaussian,
     HeteroscedasticGaussian,
-    Likelihood,
     StudentTNoise,
-    balanced,
 )
-from bayesdiv.model.bayesian import Bayesian, at_mean, bayesian_modules, bayesianize, stacked
-from bayesdiv.model.layout import Layout, everything, unfrozen
-from bayesdiv.model.posteriors import MeanField, Point, Posterior
+from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
+from bayesdiv.model.posteriors import MeanField, Point
 from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
-from bayesdiv.objective.evidence import ELBO, ChiVI, Evidence, RenyiVI, TotalVariationVI
-from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp
+from bayesdiv.objective.objective import Constraint, Objective, WarmUp
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
-from bayesdiv.training.fit import (
-    Batches,
-    Diverged,
-    Epoch,
-    EpochLoss,
-    each_rank,
-    fit,
-    shared,
-    step,
-)
-from bayesdiv.training.steps import Graphed
-from bayesdiv.training.trials import TrialsEpoch, fit_trials
+from bayesdiv.training.fit import Batches, Diverged, fit
+from bayesdiv.training.steps import Eager, Recorded
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ELBO",
     "JSA",
     "JSG",
     "KL",
     "AroundStart",
     "Auto",
-    "Batched",
     "Batches",
     "Bayesian",
     "BayesianClassifier",
     "BayesianRegressor",
     "Binary",
     "ChiSquared",
-    "ChiVI",
     "Classes",
     "Constraint",
     "Diverged",
     "Divergence",
-    "Epoch",
-    "EpochLoss",
-    "Estimator",
-    "Evidence",
+    "Eager",
     "Exact",
     "FanIn",
     "Gaussian",
-    "Graphed",
     "HeteroscedasticGaussian",
-    "Layout",
-    "Likelihood",
-    "Loop",
-    "Loss",
+    "Looped",
     "MeanField",
     "MonteCarlo",
-    "NoExactForm",
     "Objective",
-    "Over",
     "Point",
-    "Points",
-    "Posterior",
     "Predictive",
     "Prior",
     "Quadrature",
+    "Recorded",
     "Renyi",
-    "RenyiVI",
     "ReverseKL",
     "ScaleMixture",
     "StudentTNoise",
     "TotalVariation",
-    "TotalVariationVI",
-    "TrialsEpoch",
-    "UnmodifiedJSA",
-    "UnmodifiedJSG",
+    "Vectorized",
     "WarmUp",
     "WeightedKL",
     "__version__",
     "at_mean",
-    "balanced",
-    "batched",
-    "bayesian_modules",
     "bayesianize",
     "closed_form",
     "draw_weights",
     "draws",
-    "each_rank",
-    "everything",
     "fit",
-    "fit_trials",
-    "joint_jsa",
-    "loop",
     "metrics",
     "predict",
     "predict_at",
-    "shared",
     "stacked",
-    "step",
-    "unfrozen",
 ]
 
 

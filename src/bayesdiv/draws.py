@@ -35,7 +35,7 @@ class Over(ABC):
 
 
 @dataclass(frozen=True)
-class Batched(Over):
+class Vectorized(Over):
     """All draws as one batched computation, by `torch.vmap`.
 
     What does not depend on random weights, such as a deterministic trunk, runs once for all draws.
@@ -64,7 +64,7 @@ class Batched(Over):
                 raise
             raise _NoRule(
                 "torch.vmap has no rule for a part of this network, such as batch norm or LSTM: "
-                "give over=bayesdiv.loop, to the objective and to predict"
+                "give over=bayesdiv.Looped(), to the objective and to predict"
             ) from error
 
 
@@ -73,7 +73,7 @@ class _NoRule(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Loop(Over):
+class Looped(Over):
     """One draw after the other, where `torch.vmap` has no rule, as for batch norm or LSTM."""
 
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
@@ -93,10 +93,6 @@ def _attention_by_products(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-batched = Batched()
-loop = Loop()
 
 
 def draw_weights(
@@ -128,8 +124,8 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = Non
         x: inputs.
         weights: from `draw_weights`.
         over: how several draws are run; None takes what is faster for this network and device:
-            `loop` for convolutions on a CPU and where `torch.vmap` has no rule, `batched` for all
-            else.
+            `Looped()` for convolutions on a CPU and where `torch.vmap` has no rule, `Vectorized()`
+            for all else.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -146,7 +142,7 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = Non
     if over is not None:
         return over(run, weights)
     if _one_by_one(model, x, weights):
-        return loop(run, weights)
+        return Looped()(run, weights)
     return _at_once_or_loop(model, run, weights)
 
 
@@ -168,15 +164,15 @@ def _single(weights: Weights) -> bool:
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
     if torch.compiler.is_compiling() or not _single(weights) or _recorded(weights[0]):
-        return batched(run, weights)
+        return Vectorized()(run, weights)
     if _known(model):
-        return batched(run, weights)
+        return Vectorized()(run, weights)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
     cards = [weights[0].device] if weights[0].is_cuda else []
     before, random = _buffers(model), torch.get_rng_state()
     on_cards = [torch.cuda.get_rng_state(card) for card in cards]
     try:
-        outputs = batched(run, weights)
+        outputs = Vectorized()(run, weights)
         _has_rules.setdefault(model, {})[model.training] = True
         return outputs
     except _NoRule as error:
@@ -190,7 +186,7 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
     torch.set_rng_state(random)
     for card, state in zip(cards, on_cards, strict=True):
         torch.cuda.set_rng_state(state, card)
-    return loop(run, weights)
+    return Looped()(run, weights)
 
 
 def _known(model: nn.Module) -> bool | None:
@@ -244,7 +240,7 @@ def all_random(model: nn.Module) -> bool:
 def _runner(model: nn.Module, x: Tensor) -> Callable[..., Tensor]:
     if isinstance(model, Bayesian) and len(bayesian_modules(model)) == 1:
         # Straight through, without a context: this is the path that compiles into one graph.
-        return lambda weights: _one_tensor(model.at(weights, x))
+        return lambda weights: _one_tensor(model.with_weights(weights, x))
 
     def run(*weights: Tensor) -> Tensor:
         with using(model, weights):

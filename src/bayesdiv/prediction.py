@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from bayesdiv.draws import BUSY, Over, Weights, all_random, draw_weights, draws, loop
+from bayesdiv.draws import BUSY, Looped, Over, Weights, all_random, draw_weights, draws
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.predictive import Predictive
 
@@ -139,7 +139,7 @@ def _outputs(
 def _way(model: nn.Module, part: Tensor) -> Over | None:
     """Draw by draw where one of them keeps a CPU busy, see `BUSY`; else what `draws` takes."""
     busy = part.device.type == "cpu" and part.numel() > BUSY
-    return loop if busy and all_random(model) else None
+    return Looped() if busy and all_random(model) else None
 
 
 def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:

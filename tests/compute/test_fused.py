@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 import bayesdiv as bd
 from bayesdiv.compute import fused, table
-from bayesdiv.divergence import closed_form
+from bayesdiv.divergence import UnmodifiedJSA, closed_form
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal
 
 DIVERGENCES = [
@@ -21,7 +21,7 @@ DIVERGENCES = [
     bd.JSG(0.9),
     bd.JSA(0.3),
     bd.JSA(0.97),
-    bd.UnmodifiedJSA(0.3),
+    UnmodifiedJSA(0.3),
 ]
 PRIOR = Normal(torch.tensor(0.1), torch.tensor(0.5), validate_args=False)
 

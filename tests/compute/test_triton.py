@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 import bayesdiv as bd
 from bayesdiv.compute import fused, table
 from bayesdiv.compute.fused import Kernel, Rule
+from bayesdiv.divergence import UnmodifiedJSA
 
 pytest.importorskip("triton", reason="needs Triton")
 from bayesdiv.compute import triton as kernels
@@ -41,7 +42,7 @@ CASES = {
     "JSG": (bd.JSG(0.3), lambda: Kernel(Rule.JSG.value, 0.3)),
     "JSA": (bd.JSA(0.3), lambda: looked_up(bd.JSA(0.3))),
     "JSA(0.99)": (bd.JSA(0.99), lambda: looked_up(bd.JSA(0.99))),
-    "UnmodifiedJSA": (bd.UnmodifiedJSA(0.3), lambda: looked_up(bd.UnmodifiedJSA(0.3))),
+    "UnmodifiedJSA": (UnmodifiedJSA(0.3), lambda: looked_up(UnmodifiedJSA(0.3))),
 }
 cases = pytest.mark.parametrize("case", CASES)
 

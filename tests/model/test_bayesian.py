@@ -10,7 +10,8 @@ from torch.distributions import Laplace, Normal
 from torch.nn.utils.parametrizations import weight_norm
 
 import bayesdiv as bd
-from bayesdiv.model.bayesian import using
+from bayesdiv.model.bayesian import bayesian_modules, using
+from bayesdiv.model.layout import everything
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 
@@ -125,7 +126,7 @@ def test_gradients_reach_mean_and_scale_of_every_weight(name, training):
     torch.manual_seed(0)
     _, net, x = made(name, training)
     no_rule = name in WITHOUT_A_RULE or (name == "batch norm" and training)
-    ways = [bd.loop] if no_rule else [bd.loop, bd.batched, bd.Batched(chunk=2)]
+    ways = [bd.Looped()] if no_rule else [bd.Looped(), bd.Vectorized(), bd.Vectorized(chunk=2)]
     weights = bd.draw_weights(net, 3)
     for over in ways:
         outputs = bd.draws(net, x, weights, over)
@@ -145,10 +146,10 @@ def test_predictions_of_every_network_are_the_same_one_by_one_and_at_once(name):
     _, net, x = made(name, training=False)
     weights = bd.draw_weights(net, 3)
     with torch.no_grad():
-        one_by_one = bd.draws(net, x, weights, bd.loop)
+        one_by_one = bd.draws(net, x, weights, bd.Looped())
         if name != "weight norm":  # whose rule warns that it is slow
             assert torch.allclose(bd.draws(net, x, weights), one_by_one, atol=1e-5)
-    each = torch.stack([net.at(w, x) for w in weights[0]])
+    each = torch.stack([net.with_weights(w, x) for w in weights[0]])
     assert torch.allclose(one_by_one, each, atol=1e-5)
 
 
@@ -249,14 +250,14 @@ def test_frozen_weights_stay_as_they_are():
     assert [entry.names for entry in net.layout.entries] == [("2.weight",), ("2.bias",)]
     assert torch.equal(net.module[0].weight, module[0].weight)
     assert not net.module[0].weight.requires_grad
-    assert bd.bayesianize(module, STANDARD, where=bd.everything).layout.size == 49
+    assert bd.bayesianize(module, STANDARD, where=everything).layout.size == 49
 
 
 def test_a_module_that_is_frozen_altogether_is_refused_with_a_hint():
     module = nn.Linear(2, 1).requires_grad_(False)
-    with pytest.raises(ValueError, match=r"none of Linear's, all frozen: .*bayesdiv.everything"):
+    with pytest.raises(ValueError, match=r"none of Linear's, all frozen: .*layout.everything"):
         bd.bayesianize(module, STANDARD)
-    assert bd.bayesianize(module, STANDARD, where=bd.everything).layout.size == 3
+    assert bd.bayesianize(module, STANDARD, where=everything).layout.size == 3
 
 
 def test_weights_of_several_dtypes_or_devices_are_refused_by_name():
@@ -280,7 +281,7 @@ def test_weights_of_several_dtypes_or_devices_are_refused_by_name():
 def test_weights_that_are_no_real_numbers_are_refused(dtype, told):
     weight = nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
     with pytest.raises(ValueError, match=told):
-        bd.bayesianize(nn.ParameterList([weight]), STANDARD, where=bd.everything)
+        bd.bayesianize(nn.ParameterList([weight]), STANDARD, where=everything)
 
 
 def test_weights_without_a_shape_are_refused():
@@ -321,10 +322,10 @@ def test_layers_with_priors_of_their_own_make_a_network():
         nn.Linear(8, 8),
         bd.bayesianize(nn.Linear(8, 1), bd.FanIn()),
     )
-    assert [module.layout.size for module in bd.bayesian_modules(net)] == [40, 9]
+    assert [module.layout.size for module in bayesian_modules(net)] == [40, 9]
     objective = bd.Objective(bd.Gaussian(), bd.JSG(0.3), num_data=5, samples=3)
     loss = objective(net, ROWS, torch.zeros(5))
-    parts = [bd.JSG(0.3)(m.q(), m.p()).sum() for m in bd.bayesian_modules(net)]
+    parts = [bd.JSG(0.3)(m.q(), m.p()).sum() for m in bayesian_modules(net)]
     assert loss.divergence.item() == pytest.approx(sum(parts).item(), rel=1e-5)
     loss.total.backward()
     assert all(parameter.grad.any() for parameter in net.parameters())
@@ -334,8 +335,8 @@ def test_layers_with_priors_of_their_own_make_a_network():
 
 def test_one_bayesian_layer_used_twice_is_found_once():
     layer = bd.bayesianize(nn.Linear(4, 4), STANDARD)
-    assert bd.bayesian_modules(nn.Sequential(layer, nn.Tanh(), layer)) == [layer]
-    assert bd.bayesian_modules(nn.Linear(2, 2)) == []
+    assert bayesian_modules(nn.Sequential(layer, nn.Tanh(), layer)) == [layer]
+    assert bayesian_modules(nn.Linear(2, 2)) == []
 
 
 def test_named_inputs_are_handed_on():

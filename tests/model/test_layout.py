@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from bayesdiv import Layout, everything
-from bayesdiv.model.layout import unfrozen
+from bayesdiv.model.layout import Layout, everything, unfrozen
 
 
 def parameters_of(module):
@@ -32,7 +31,7 @@ def test_flatten_and_unflatten_are_inverse():
 
 def test_entries_stand_one_after_the_other():
     layout = Layout.of(parameters_of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4, bias=False))))
-    assert [entry.start for entry in layout.entries] == [0, 6, 8]
+    assert [entry.offset for entry in layout.entries] == [0, 6, 8]
     assert [entry.size for entry in layout.entries] == [6, 2, 8]
     assert layout.size == 16
 

@@ -33,7 +33,7 @@ def test_the_total_is_the_mean_nll_plus_strength_over_data_times_the_divergence(
     net = network()
     objective = bd.Objective(bd.Gaussian(0.5), bd.JSG(0.3), num_data=50, strength=3.0, samples=4)
     weights = bd.draw_weights(net, 4)
-    loss = objective.at(net, weights, X, Y)
+    loss = objective.given(net, weights, X, Y)
     nll = -Normal(bd.draws(net, X, weights)[..., 0], 0.5).log_prob(Y)
     divergence = bd.JSG(0.3)(net.q(), net.p()).sum()
     assert loss.nll.item() == pytest.approx(nll.mean().item(), rel=1e-6)
@@ -48,9 +48,9 @@ def test_at_alpha_0_and_strength_1_every_divergence_gives_the_elbo_and_its_gradi
     net, likelihood = network(), bd.Gaussian(0.5)
     objective = bd.Objective(likelihood, divergence, num_data=10)
     weights = bd.draw_weights(net, 6)
-    total = objective.at(net, weights, X, Y).total
+    total = objective.given(net, weights, X, Y).total
     # The negative ELBO by torch alone: E_q[-log p(y|w)] + KL(q ‖ p), for one of ten examples.
-    each = torch.stack([net.at(w, X)[:, 0] for w in weights[0]])
+    each = torch.stack([net.with_weights(w, X)[:, 0] for w in weights[0]])
     log_likelihood = Normal(each, softplus(likelihood.rho)).log_prob(Y).sum(1).mean()
     scale = softplus(net.posterior.rho)
     kl = kl_divergence(Normal(net.posterior.loc, scale), Normal(0.0, 1.0)).sum()
@@ -74,9 +74,9 @@ def test_epoch_sum_of_batch_losses_is_the_full_loss_with_a_short_last_batch():
     net = network()
     objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=10)
     weights = bd.draw_weights(net, 3)
-    full = objective.at(net, weights, X, Y).total
+    full = objective.given(net, weights, X, Y).total
     parts = [
-        len(x) / 10 * objective.at(net, weights, x, y).total
+        len(x) / 10 * objective.given(net, weights, x, y).total
         for x, y in zip(X.split(4), Y.split(4), strict=True)
     ]
     assert [len(x) for x in X.split(4)] == [4, 4, 2]
@@ -94,9 +94,10 @@ def test_words_of_a_sentence_are_added_up_and_sentences_averaged():
     net = bd.bayesianize(nn.Embedding(6, 5), STANDARD)
     words, targets = torch.randint(6, (3, 4)), torch.randint(5, (3, 4))
     weights = bd.draw_weights(net, 2)
-    loss = bd.Objective(bd.Classes(), num_data=3).at(net, weights, words, targets)
+    loss = bd.Objective(bd.Classes(), num_data=3).given(net, weights, words, targets)
     each = [
-        cross_entropy(net.at(w, words).flatten(0, 1), targets.flatten(), reduction="sum") / 3
+        cross_entropy(net.with_weights(w, words).flatten(0, 1), targets.flatten(), reduction="sum")
+        / 3
         for w in weights[0]
     ]
     assert loss.nll.item() == pytest.approx((sum(each) / 2).item(), rel=1e-6)
@@ -160,7 +161,8 @@ def test_a_rule_looked_up_for_one_model_is_not_used_for_another_kind():
         fresh = bd.Objective(bd.Gaussian(), bd.KL(), num_data=10)
         weights = bd.draw_weights(net, 2)
         assert (
-            objective.at(net, weights, x, Y).divergence == fresh.at(net, weights, x, Y).divergence
+            objective.given(net, weights, x, Y).divergence
+            == fresh.given(net, weights, x, Y).divergence
         )
 
 
@@ -169,7 +171,7 @@ def test_a_rule_looked_up_for_one_model_is_not_used_for_another_kind():
 
 def test_warm_up_rises_linearly_and_stays():
     warm = bd.WarmUp(epochs=4, strength=2.0)
-    assert [warm.at(epoch) for epoch in range(6)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+    assert [warm.value(epoch) for epoch in range(6)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
     for wrong in ({"epochs": 0}, {"epochs": 2, "strength": -1.0}):
         with pytest.raises(ValueError, match="epochs must be at least 1"):
             bd.WarmUp(**wrong)
@@ -181,14 +183,14 @@ def test_the_loss_takes_the_strength_of_the_epoch_it_is_told():
     weights = bd.draw_weights(net, 2)
     for epoch, strength in enumerate((0.5, 1.0, 1.5, 2.0, 2.0)):
         objective.epoch = epoch
-        loss = objective.at(net, weights, X, Y)
+        loss = objective.given(net, weights, X, Y)
         wanted = loss.nll + strength / 10 * loss.divergence
         assert loss.total.item() == pytest.approx(wanted.item(), rel=1e-9)
 
 
 def test_a_constraint_does_not_change_the_value_of_the_loss():
     net = network()
-    constraint = bd.Constraint(epsilon=0.1, start=2.0)
+    constraint = bd.Constraint(epsilon=0.1, initial=2.0)
     objective = bd.Objective(bd.Gaussian(), num_data=10, strength=constraint)
     loss = objective(net, X, Y)
     assert loss.total.item() == pytest.approx((loss.nll + 0.2 * loss.divergence).item(), rel=1e-6)
@@ -219,9 +221,9 @@ def test_dual_ascent_brings_the_divergence_to_its_limit(epsilon):
     assert constraint.strength.item() > 0
 
 
-@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 1.0, "start": 0.0}])
-def test_a_constraint_has_a_positive_limit_and_start(wrong):
-    with pytest.raises(ValueError, match="epsilon and start must be positive"):
+@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 1.0, "initial": 0.0}])
+def test_a_constraint_has_a_positive_limit_and_initial_strength(wrong):
+    with pytest.raises(ValueError, match="epsilon and initial must be positive"):
         bd.Constraint(**wrong)
 
 
@@ -296,7 +298,7 @@ def trained(net, objective, x, y, noise, steps=5):
     for step in range(steps):
         optimizer.zero_grad()
         weights = net.q().mean + net.q().stddev * noise[step]
-        objective.at(net, (weights,), x, y).total.backward()
+        objective.given(net, (weights,), x, y).total.backward()
         optimizer.step()
     return net, objective
 
@@ -304,21 +306,21 @@ def trained(net, objective, x, y, noise, steps=5):
 SCALES = [0.3, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("over", [bd.batched, bd.loop, bd.Batched(chunk=1)], ids=repr)
+@pytest.mark.parametrize("over", [bd.Vectorized(), bd.Looped(), bd.Vectorized(chunk=1)], ids=repr)
 def test_a_trial_in_a_stack_has_the_gradients_it_has_alone(over):
     nets, inputs, targets = zip(*(trial(number) for number in range(TRIALS)), strict=True)
     stack = bd.stacked(nets)
     together = objective_with(torch.tensor(SCALES))
     together.over = over
     weights = bd.draw_weights(stack, 2)
-    loss = together.at(stack, weights, torch.stack(inputs), torch.stack(targets))
+    loss = together.given(stack, weights, torch.stack(inputs), torch.stack(targets))
     found = torch.autograd.grad(loss.total, learned(stack, together))
     alone = [objective_with(scale) for scale in SCALES]
     total = 0.0
     for k, (net, objective, x, y) in enumerate(zip(nets, alone, inputs, targets, strict=True)):
         noise = (weights[0][:, k] - stack.q().mean[k]) / stack.q().stddev[k]
         own = (net.q().mean + net.q().stddev * noise.detach(),)
-        single = objective.at(net, own, x, y).total
+        single = objective.given(net, own, x, y).total
         total += single.item()
         wanted = torch.autograd.grad(single, learned(net, objective))
         for one, two in zip(found, wanted, strict=True):

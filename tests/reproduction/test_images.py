@@ -168,7 +168,7 @@ def test_a_step_minimises_the_loss_of_the_library(name, monkeypatch):
     objective = Objective(Classes(), training.divergence, num_data=40, strength=0.3)
     weights = (model.posterior.loc + softplus(model.posterior.rho) * noise).unsqueeze(0)
     at = torch.arange(39, 23, -1)
-    loss = objective.at(model, (weights,), data.train.x[at], data.train.y[at])
+    loss = objective.given(model, (weights,), data.train.x[at], data.train.y[at])
     loss.total.backward()
     for found, parameter in zip(stepped, model.parameters(), strict=True):
         torch.testing.assert_close(found, parameter.grad, rtol=1e-4, atol=1e-7)
@@ -224,7 +224,7 @@ def test_predictions_average_probabilities_of_draws_that_are_always_alike():
     at_mean = images.predicted(training, part)
     assert at_mean.samples == 1
     with torch.no_grad():
-        expected = training.model.at(training.model.loc, part.x)
+        expected = training.model.with_weights(training.model.loc, part.x)
     torch.testing.assert_close(at_mean.conditional.logits, expected.log_softmax(-1)[None])
 
 

@@ -20,6 +20,8 @@ from torch.distributions import Normal, Uniform
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdiv as bd
+from bayesdiv.objective.objective import Loss
+from bayesdiv.training.fit import own_draws, same_draws
 from processes import CHECKPOINT, EPOCHS, by_ranks, problem, train
 
 SCRIPT = Path(__file__).parents[1] / "processes.py"
@@ -133,7 +135,7 @@ def test_breaking_out_leaves_a_model_that_works_and_can_go_on():
     for epoch in bd.fit(net, objective, batches, optimizer, 100, seed=1):
         if epoch.number == 2:
             break
-    rest = bd.fit(net, objective, batches, optimizer, 3, start=2, seed=1)
+    rest = bd.fit(net, objective, batches, optimizer, 3, first=2, seed=1)
     assert [epoch.number for epoch in rest] == [3]
     assert same(net.state_dict(), weights_after(epochs=3, seed=1)[0])
 
@@ -141,7 +143,7 @@ def test_breaking_out_leaves_a_model_that_works_and_can_go_on():
 def test_nothing_is_done_where_all_epochs_are():
     net, objective, batches, optimizer = problem()
     before = copy.deepcopy(net.state_dict())
-    assert list(bd.fit(net, objective, batches, optimizer, 3, start=3)) == []
+    assert list(bd.fit(net, objective, batches, optimizer, 3, first=3)) == []
     assert same(net.state_dict(), before)
 
 
@@ -189,7 +191,7 @@ def test_another_step_may_clip_the_gradients():
         backward(loss.total)
         nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
         optimizer.step()
-        return bd.Loss(*(part.detach() for part in loss))
+        return Loss(*(part.detach() for part in loss))
 
     net, objective, batches, _ = problem()
     before = net.loc.detach().clone()
@@ -286,7 +288,7 @@ def test_js_a_trains_against_a_prior_with_edges():
 
 def test_a_step_that_overlooks_a_loss_is_found_out_at_once():
     def careless(loss_of, batch, optimizer, backward):
-        return bd.Loss(*(torch.tensor(math.nan) for _ in range(3)))
+        return Loss(*(torch.tensor(math.nan) for _ in range(3)))
 
     net, objective, batches, optimizer = problem()
     with pytest.raises(bd.Diverged, match="the nll of batch 1 of epoch 1 is nan"):
@@ -336,7 +338,7 @@ def stopping_after(steps):
     def step(*arguments):
         if next(left, None) is None:
             raise Stopped
-        return bd.step(*arguments)
+        return bd.Eager()(*arguments)
 
     return step
 
@@ -355,9 +357,9 @@ def test_resuming_from_every_epoch_ends_in_the_same_weights(tmp_path):
 
 
 def test_noise_seeds_differ_by_rank_unless_shared():
-    assert len({bd.each_rank(5, rank) for rank in range(8)}) == 8
-    assert len({bd.shared(5, rank) for rank in range(8)}) == 1
-    assert bd.each_rank(5, 0) == 5
+    assert len({own_draws(5, rank) for rank in range(8)}) == 8
+    assert len({same_draws(5, rank) for rank in range(8)}) == 1
+    assert own_draws(5, 0) == 5
 
 
 def test_two_processes_with_shared_noise_train_as_one_with_the_whole_batch(tmp_path):

@@ -7,7 +7,8 @@ from torch.distributions import Normal
 
 import bayesdiv as bd
 from bayesdiv.compute import fused
-from bayesdiv.training.steps import Graphed
+from bayesdiv.objective.evidence import Evidence, RenyiVI
+from bayesdiv.training.steps import Recorded
 from bayesdiv.training.trials import fit_trials
 
 TRIALS, ROWS, INPUTS, EPOCHS = 3, 20, 4, 4
@@ -145,7 +146,7 @@ def test_a_graphed_step_on_a_cpu_is_the_plain_one_and_says_so(caplog):
     x, y = made(2)
     caplog.set_level("INFO", logger="bayesdiv.training.steps")
     found = []
-    for step in (bd.training.step, Graphed()):
+    for step in (bd.Eager(), Recorded()):
         objective = bd.Objective(bd.Gaussian(torch.ones(2)), num_data=ROWS)
         stack = bd.stacked([alone(0), alone(1)])
         optimizer = torch.optim.Adam([*stack.parameters(), *objective.parameters()], lr=1e-2)
@@ -198,6 +199,6 @@ def test_what_would_train_another_model_than_was_meant_is_refused():
 
 def test_an_objective_and_a_bound_are_not_taken_for_each_other():
     with pytest.raises(TypeError, match="divergence must be a Divergence such as KL"):
-        bd.Objective(bd.Gaussian(), bd.RenyiVI(0.5), num_data=3)
+        bd.Objective(bd.Gaussian(), RenyiVI(0.5), num_data=3)
     with pytest.raises(TypeError, match="method must be a Method such as RenyiVI"):
-        bd.Evidence(bd.Gaussian(), bd.KL(), num_data=3)
+        Evidence(bd.Gaussian(), bd.KL(), num_data=3)

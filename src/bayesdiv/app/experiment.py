@@ -224,7 +224,7 @@ def _trained(
         batches,
         optimizer,
         training.epochs,
-        start=done,
+        first=done,
         seed=training.seed,
     )
     shift = splits.task.log_scale if isinstance(splits.task, Regression) else 0.0

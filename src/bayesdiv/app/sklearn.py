@@ -28,7 +28,8 @@ from bayesdiv.model.priors import FanIn, PriorFor
 from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp
 from bayesdiv.prediction import TURN, predict
 from bayesdiv.predictive import Predictive
-from bayesdiv.training.fit import Batches, Epoch, EpochLoss, fit, step
+from bayesdiv.training.fit import Batches, Epoch, EpochLoss, fit
+from bayesdiv.training.steps import Eager
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -194,7 +195,7 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
         schedule = CosineAnnealingLR(optimizer, epochs * len(batches))
 
         def falling(*parts: Any) -> Loss:
-            loss = step(*parts)
+            loss = Eager()(*parts)
             if optimizer.state:  # empty where the first loss is not finite, and `fit` stops
                 schedule.step()
             return loss

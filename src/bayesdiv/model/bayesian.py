@@ -43,15 +43,15 @@ class Bayesian(nn.Module):
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         """The network's output for one draw of its weights."""
         (weights,) = self._given or self._posterior.rsample(1)
-        return self.at(weights, *inputs, **named)
+        return self.with_weights(weights, *inputs, **named)
 
-    def at(self, weights: Tensor, *inputs: Tensor, **named: Tensor) -> Tensor:
+    def with_weights(self, weights: Tensor, *inputs: Tensor, **named: Tensor) -> Tensor:
         """The network's output for these weights, (…, weights).
 
         Leading axes of the weights are trials: the inputs then carry them too.
         """
         if weights.dim() > 1:
-            each = torch.vmap(lambda w, i, n: self.at(w, *i, **n), randomness="different")
+            each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             return each(weights, inputs, named)
         tensors = self.layout.unflatten(weights)
         # Every name is given: torch must not look for ties, of which it would leave some behind.
@@ -145,7 +145,7 @@ def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> Non
     if not chosen:
         kind = type(module).__name__
         frozen = not any(parameter.requires_grad for parameter in module.parameters())
-        hint = ", all frozen: give where=bayesdiv.everything" if frozen else ""
+        hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
         raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
     first, one = chosen[0]
     for name, parameter in chosen:

@@ -29,11 +29,11 @@ def unfrozen(name: str, parameter: nn.Parameter) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight tensor: all the names it goes by in the module, its shape, its place."""
+    """One weight tensor: all the names it goes by in the module, its shape, its offset."""
 
     names: tuple[str, ...]
     shape: torch.Size
-    start: int
+    offset: int
 
     @property
     def size(self) -> int:
@@ -66,10 +66,10 @@ class Layout:
         for name, parameter in list(parameters):  # a list, so that no id is given out twice
             names.setdefault(id(parameter), []).append(name)
             shapes[id(parameter)] = parameter.shape
-        entries, start = [], 0
+        entries, offset = [], 0
         for key, group in names.items():
-            entries.append(Entry(tuple(group), shapes[key], start))
-            start += entries[-1].size
+            entries.append(Entry(tuple(group), shapes[key], offset))
+            offset += entries[-1].size
         return cls(tuple(entries))
 
     @property

@@ -45,7 +45,7 @@ class WarmUp:
                 f"{self.strength}"
             )
 
-    def at(self, epoch: int) -> float:
+    def value(self, epoch: int) -> float:
         """The strength in an epoch, counted from 0."""
         return self.strength * min(1.0, (epoch + 1) / self.epochs)
 
@@ -61,15 +61,15 @@ class Constraint(nn.Module):
 
     Args:
         epsilon: the limit, in nats a weight.
-        start: λ to begin with.
+        initial: λ to begin with.
     """
 
-    def __init__(self, epsilon: float, start: float = 1.0) -> None:
+    def __init__(self, epsilon: float, initial: float = 1.0) -> None:
         super().__init__()
-        if not epsilon > 0 or not start > 0:
-            raise ValueError(f"epsilon and start must be positive, got {epsilon} and {start}")
+        if not epsilon > 0 or not initial > 0:
+            raise ValueError(f"epsilon and initial must be positive, got {epsilon} and {initial}")
         self.epsilon = epsilon
-        self.log_strength = nn.Parameter(torch.tensor(float(start)).log())
+        self.log_strength = nn.Parameter(torch.tensor(float(initial)).log())
 
     @property
     def strength(self) -> Tensor:
@@ -148,9 +148,9 @@ class Objective(nn.Module):
         # Computed once, for the draws and for the divergence.
         posteriors = [module.q() for module in bayesian_modules(model)]
         weights = draw_weights(model, self.samples, posteriors)
-        return self.at(model, weights, x, y, posteriors)
+        return self.given(model, weights, x, y, posteriors)
 
-    def at(
+    def given(
         self,
         model: nn.Module,
         weights: Weights,
@@ -201,7 +201,7 @@ class Objective(nn.Module):
         self._epoch = epoch
         if isinstance(self.strength, WarmUp):
             # Kept in a tensor: a compiled step would be compiled anew for every other number.
-            self._warmed.fill_(self.strength.at(epoch))
+            self._warmed.fill_(self.strength.value(epoch))
 
     def prepare(self, model: nn.Module) -> None:
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
@@ -246,7 +246,7 @@ class Objective(nn.Module):
             weight = self.likelihood.example_weight(y)
             each = each if weight is None else each * weight
         # Examples are averaged, and what one example has several of, such as the words of a
-        # sentence, is added up; so are the trials by `at`: each then learns as it would alone.
+        # sentence, is added up; so are the trials by `given`: each then learns as it would alone.
         each = each.mean(trials + 1)
         return each.flatten(trials + 1).sum(-1) if each.dim() > trials + 1 else each
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp
+from bayesdiv.training.steps import Eager, Step
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 Batch = tuple[Tensor, Tensor]
-Step = Callable[[Callable[..., Loss], tuple[Any, ...], Optimizer, Callable[[Tensor], None]], Loss]
 
 
 class EpochLoss(NamedTuple):
@@ -77,30 +77,14 @@ class Batches:
             yield self.x[places], self.y[places]
 
 
-def each_rank(seed: int, rank: int) -> int:
+def own_draws(seed: int, rank: int) -> int:
     """Every process draws weights of its own: more draws for the same time. The default."""
     return seed + 7919 * rank
 
 
-def shared(seed: int, rank: int) -> int:
+def same_draws(seed: int, rank: int) -> int:
     """All processes draw the same weights: what one process with the whole batch would do."""
     return seed
-
-
-def step(
-    loss_of: Callable[..., Loss],
-    batch: tuple[Any, ...],
-    optimizer: Optimizer,
-    backward: Callable[[Tensor], None],
-) -> Loss:
-    """One update: loss, gradients, optimizer. Write another to clip gradients, say."""
-    optimizer.zero_grad(set_to_none=True)
-    loss = loss_of(*batch)
-    if loss.total.device.type == "cpu" and not bool(loss.total.isfinite()):
-        return loss  # told by `fit`; the weights stay as they were
-    backward(loss.total)
-    optimizer.step()
-    return Loss(*(part.detach() for part in loss))
 
 
 class _Together(nn.Module):
@@ -125,10 +109,10 @@ def fit(
     optimizer: Optimizer,
     epochs: int,
     *,
-    start: int = 0,
+    first: int = 0,
     seed: int | None = None,
-    noise: Callable[[int, int], int] = each_rank,
-    step: Step = step,
+    seeding: Callable[[int, int], int] = own_draws,
+    step: Step | None = None,
     transform: Callable[[nn.Module], nn.Module] | None = None,
     accelerator: "Accelerator | None" = None,
 ) -> Iterator[Epoch]:
@@ -144,10 +128,10 @@ def fit(
         batches: of inputs and targets; iterated once an epoch, `set_epoch` called if there is one.
         optimizer: over the parameters of both model and objective.
         epochs: how many in all.
-        start: how many are done already, to go on from a saved state.
+        first: how many are done already, to go on from a saved state.
         seed: repeats a run exactly; the noise of epoch n is drawn from it and n alone.
-        noise: what several processes draw their weights from: `each_rank` or `shared`.
-        step: one update.
+        seeding: what several processes draw their weights from: `own_draws` or `same_draws`.
+        step: one update; None is `Eager()`.
         transform: applied to the loss module once, such as `torch.compile`.
         accelerator: for another device or mixed precision, `Accelerator(mixed_precision="bf16")`.
 
@@ -164,6 +148,7 @@ def fit(
     from accelerate import Accelerator
 
     _check(model, objective, batches, optimizer)
+    step = Eager() if step is None else step
     accelerator = accelerator or Accelerator()
     model.to(accelerator.device)
     objective.prepare(model)  # after the move: a rule may depend on the device
@@ -175,12 +160,12 @@ def fit(
         batches, place = accelerator.prepare(batches), (0, 1)  # which deals the batches out itself
     else:
         place = (rank, world)
-    for number in range(start, epochs):
+    for number in range(first, epochs):
         began = time.perf_counter()
         objective.epoch = number
         together.train()
         if seed is not None:
-            torch.manual_seed(noise(seed * 1_000_003 + number, rank))
+            torch.manual_seed(seeding(seed * 1_000_003 + number, rank))
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
         losses, sizes = [], []
@@ -275,4 +260,4 @@ def _strength(objective: Objective) -> float:
         return strength.strength.item()
     if isinstance(strength, Tensor):
         return strength.mean().item()  # of a stack whose trials have their own
-    return strength.at(objective.epoch) if isinstance(strength, WarmUp) else float(strength)
+    return strength.value(objective.epoch) if isinstance(strength, WarmUp) else float(strength)

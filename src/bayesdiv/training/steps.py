@@ -1,7 +1,8 @@
-"""A training step recorded once as a CUDA graph and replayed: small networks are launch-bound."""
+"""One update as a value: run as it comes, or recorded once as a CUDA graph and replayed."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -9,21 +10,42 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from bayesdiv.objective.objective import Loss
-from bayesdiv.training.fit import step as plain_step
 
 log = logging.getLogger(__name__)
 
+Step = Callable[[Callable[..., Loss], tuple[Any, ...], Optimizer, Callable[[Tensor], None]], Loss]
 Result = TypeVar("Result")
 _Key = tuple[tuple[torch.Size, torch.dtype], ...]
 
 
-class _Recorded(NamedTuple):
+class _Recording(NamedTuple):
     graph: torch.cuda.CUDAGraph
     batch: tuple[Tensor, ...]
     loss: Loss
 
 
-class Graphed:
+@dataclass(frozen=True)
+class Eager:
+    """One update as it comes: loss, gradients, optimizer. Write another to clip gradients, say."""
+
+    def __call__(
+        self,
+        loss_of: Callable[..., Loss],
+        batch: tuple[Any, ...],
+        optimizer: Optimizer,
+        backward: Callable[[Tensor], None],
+    ) -> Loss:
+        """One update."""
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(*batch)
+        if loss.total.device.type == "cpu" and not bool(loss.total.isfinite()):
+            return loss  # reported by `fit`; the weights stay as they were
+        backward(loss.total)
+        optimizer.step()
+        return Loss(*(part.detach() for part in loss))
+
+
+class Recorded:
     """A `step` for `fit` and `fit_trials` that replays a recording on a GPU.
 
     The first step of each batch shape runs as usual, the second is recorded, all later ones are a
@@ -32,12 +54,12 @@ class Graphed:
 
     Examples:
         >>> import bayesdiv as bd
-        >>> step = Graphed()  # then: bd.fit(net, objective, batches, optimizer, 100, step=step)
+        >>> step = Recorded()  # then: bd.fit(net, objective, batches, optimizer, 100, step=step)
     """
 
     def __init__(self) -> None:
         self._seen: set[_Key] = set()
-        self._recorded: dict[_Key, _Recorded] = {}
+        self._recorded: dict[_Key, _Recording] = {}
         self._told = False
 
     def __call__(
@@ -50,12 +72,12 @@ class Graphed:
         """One update."""
         if not all(isinstance(part, Tensor) and part.is_cuda for part in batch):
             self._tell()
-            return plain_step(loss_of, batch, optimizer, backward)
+            return Eager()(loss_of, batch, optimizer, backward)
         key = tuple((part.shape, part.dtype) for part in batch)
         if key not in self._seen:
             # Makes the optimizer's state and every lazily built table, which a recording must not.
             self._seen.add(key)
-            return aside(lambda: plain_step(loss_of, batch, optimizer, backward))
+            return aside(lambda: Eager()(loss_of, batch, optimizer, backward))
         if key not in self._recorded:
             self._recorded[key] = _recorded(loss_of, batch, optimizer, backward)
         recorded = self._recorded[key]
@@ -85,11 +107,11 @@ def _recorded(
     batch: tuple[Tensor, ...],
     optimizer: Optimizer,
     backward: Callable[[Tensor], None],
-) -> _Recorded:
+) -> _Recording:
     if not all(group.get("capturable", True) for group in optimizer.param_groups):
-        raise ValueError("the optimizer must be capturable for Graphed(): give capturable=True")
+        raise ValueError("the optimizer must be capturable for Recorded(): give capturable=True")
     kept = tuple(part.clone() for part in batch)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        loss = plain_step(loss_of, kept, optimizer, backward)
-    return _Recorded(graph, kept, loss)
+        loss = Eager()(loss_of, kept, optimizer, backward)
+    return _Recording(graph, kept, loss)

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from bayesdiv.draws import draw_weights
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.objective.objective import Loss, Objective
-from bayesdiv.training.fit import Step, check_optimizer
-from bayesdiv.training.fit import step as plain_step
+from bayesdiv.training.fit import check_optimizer
+from bayesdiv.training.steps import Eager, Step
 
 
 class TrialsEpoch(NamedTuple):
@@ -40,7 +40,7 @@ def fit_trials(
     batch_size: int,
     seeds: Sequence[int],
     seed: int = 0,
-    step: Step = plain_step,
+    step: Step | None = None,
 ) -> Iterator[TrialsEpoch]:
     """Train a stack of models, and yield after each epoch.
 
@@ -57,7 +57,7 @@ def fit_trials(
         batch_size: rows of each trial a step.
         seeds: of the order of rows, one a trial.
         seed: of the weight draws.
-        step: one update; `Graphed()` on a GPU.
+        step: one update; `Recorded()` on a GPU.
 
     Examples:
         >>> import bayesdiv as bd
@@ -75,6 +75,7 @@ def fit_trials(
     check_optimizer(model, objective, optimizer)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    step = Eager() if step is None else step
     model.to(x.device)
     objective.to(x.device)
     objective.prepare(model)

@@ -299,7 +299,7 @@ def _tensors_of(module: Bayesian) -> Iterable[Tensors]:
     scale = (q.stddev.detach() / prior).double().cpu().numpy()
     loc = ((q.mean - p.mean).detach().abs() / prior).double().cpu().numpy()
     for entry in module.layout.entries:
-        here = slice(entry.start, entry.start + entry.size)
+        here = slice(entry.offset, entry.offset + entry.size)
         wide, far = (np.quantile(each[here], (0.05, 0.5, 0.95)).tolist() for each in (scale, loc))
         name, typical = entry.names[0], float(prior[here].median())
         yield Tensors(name, tuple(entry.shape), typical, tuple(wide), tuple(far))
