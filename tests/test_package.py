@@ -1,9 +1,24 @@
-"""The package as a whole: its public names, what importing it costs, its first page."""
+"""The package as a whole: its public names, what importing it costs, its extra, its first page."""
 
+import ast
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+import pytest
 
 import bayesdiv as bd
+from bayesdiv.app import EXTRA
+
+ROOT = Path(__file__).parents[1]
+
+
+def program(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a fresh interpreter makes of some code."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def test_every_public_name_is_there_and_documented():
@@ -12,11 +27,56 @@ def test_every_public_name_is_there_and_documented():
         assert name.startswith("__") or entry.__doc__, f"{name} has no docstring"
 
 
-def test_importing_pulls_torch_and_nothing_heavy():
-    heavy = "pandas matplotlib scipy sklearn optuna accelerate torchmetrics torchvision rich"
+def test_type_checkers_and_python_import_the_same_names_from_the_same_places():
+    tree = ast.parse(Path(bd.__file__).read_text())
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
+    read = {
+        alias.name: f"{node.module}.{alias.name}" for node in typed.body for alias in node.names
+    }
+    run = {name: f"{home}.{name}" for home, names in bd._HOMES.items() for name in names.split()}
+    assert read == run | bd._MODULES
+    assert {*read, "__version__"} == set(bd.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        bd.nothing  # noqa: B018
+
+
+def test_draws_is_the_function_however_its_file_was_imported_before():
+    code = "from bayesdiv.draws import draw_weights; import bayesdiv; print(bayesdiv.draws)"
+    assert program(code).stdout.startswith("<function draws")
+
+
+def test_importing_the_library_pulls_in_nothing_heavy():
+    heavy = "torch numpy pandas matplotlib scipy sklearn optuna accelerate torchmetrics rich"
     code = f"import sys, bayesdiv; print(*[m for m in {heavy.split()!r} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.split() == []
+    assert program(code).stdout.split() == []
+
+
+def test_the_names_of_the_library_pull_in_torch_and_nothing_of_the_extra():
+    names = [name for name in bd.__all__ if name not in ("BayesianClassifier", "BayesianRegressor")]
+    heavy = [*EXTRA, "scipy", "accelerate", "torchmetrics", "torchvision"]
+    code = f"import sys; from bayesdiv import {', '.join(names)}"
+    code += f"; print(*[m for m in {heavy!r} if m in sys.modules])"
+    found = program(code)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == []
+
+
+@pytest.mark.parametrize("question", ["--version", "--help"])
+def test_version_and_help_answer_without_torch(question):
+    code = (
+        "import sys\n"
+        "from bayesdiv.__main__ import main\n"
+        "try:\n    main()\n"
+        "finally:\n    print('torch' in sys.modules, 'jsonargparse' in sys.modules)"
+    )
+    out = program(code, question)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.splitlines()[-1] == "False False"
+    wanted = bd.__version__ if question == "--version" else "compare"
+    assert wanted in out.stdout
 
 
 def test_the_package_runs_as_a_program():
@@ -24,3 +84,69 @@ def test_the_package_runs_as_a_program():
         [sys.executable, "-m", "bayesdiv", "--help"], capture_output=True, text=True, check=True
     )
     assert "compare" in out.stdout
+
+
+# Stands before code that runs without the packages of the extra.
+HIDE = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {hidden!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hide())
+"""
+INSTALL = "pip install 'bayesdiv[app]'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import bayesdiv; bayesdiv.BayesianRegressor",
+        "from bayesdiv import BayesianClassifier",
+        "import bayesdiv.app.experiment",
+        "from bayesdiv.app.data.table import read",
+    ],
+)
+@pytest.mark.parametrize("hidden", [EXTRA, ("pandas",)])
+def test_without_the_extra_an_import_says_how_to_install_it(code, hidden):
+    out = program(HIDE.format(hidden=hidden) + code)
+    last = out.stderr.strip().splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: this part of bayesdiv needs")
+    assert last.endswith(INSTALL)
+    assert all(name in last for name in hidden)
+
+
+def test_without_the_extra_the_command_line_says_how_to_install_it():
+    code = HIDE.format(hidden=EXTRA) + "from bayesdiv.__main__ import main; main()"
+    out = program(code, "compare", "digits")
+    assert out.returncode == 2
+    assert out.stderr.startswith("bayesdiv: ")
+    assert out.stderr.count("\n") == 1
+    assert INSTALL in out.stderr
+
+
+def test_without_the_extra_a_network_is_trained():
+    code = (
+        HIDE.format(hidden=EXTRA)
+        + """
+import torch, bayesdiv as bd
+net = bd.bayesianize(torch.nn.Linear(2, 1), bd.FanIn())
+objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=8)
+optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()])
+x = torch.randn(8, 2)
+list(bd.fit(net, objective, bd.Batches(x, x.sum(1), 4), optimizer, 2))
+print(bd.metrics.rmse(bd.predict(net, objective.likelihood, x, 5), x.sum(1)).item())
+"""
+    )
+    out = program(code)
+    assert out.returncode == 0, out.stderr
+    assert float(out.stdout) > 0
+
+
+def test_the_extra_of_the_project_is_the_one_that_is_asked_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {"pillow": "PIL", "scikit-learn": "sklearn", "pyyaml": "yaml"}
+    listed = [
+        line.partition(">")[0].partition("[")[0] for line in project["optional-dependencies"]["app"]
+    ]
+    assert sorted(names.get(name, name) for name in listed) == sorted(EXTRA)

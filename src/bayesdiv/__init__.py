@@ -1,37 +1,47 @@
-"""Bayesian neural networks held near their prior by a divergence of your choice."""
+"""Bayesian neural networks held near their prior by a divergence of your choice.
 
-from bayesdiv import metrics
-from bayesdiv.divergence import (
-    JSA,
-    JSG,
-    KL,
-    ChiSquared,
-    Divergence,
-    Renyi,
-    ReverseKL,
-    TotalVariation,
-    WeightedKL,
-    closed_form,
-)
-from bayesdiv.divergence.estimators import Auto, Exact, MonteCarlo, Quadrature
-from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
-from bayesdiv.likelihoods import (
-    Binary,
-    Classes,
-    Gaussian,
-    HeteroscedasticGaussian,
-    StudentTNoise,
-)
-from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
-from bayesdiv.model.posteriors import MeanField, Point
-from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
-from bayesdiv.objective.objective import Constraint, Objective, WarmUp
-from bayesdiv.prediction import predict, predict_at
-from bayesdiv.predictive import Predictive
-from bayesdiv.training.fit import Batches, Diverged, fit
-from bayesdiv.training.steps import Eager, Recorded
+Every public name is imported when it is first used: `bayesdiv --version` needs no torch.
+"""
 
-__version__ = "0.1.0"
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bayesdiv import metrics
+    from bayesdiv.app.sklearn import BayesianClassifier, BayesianRegressor
+    from bayesdiv.divergence import (
+        JSA,
+        JSG,
+        KL,
+        ChiSquared,
+        Divergence,
+        Renyi,
+        ReverseKL,
+        TotalVariation,
+        WeightedKL,
+        closed_form,
+    )
+    from bayesdiv.divergence.estimators import Auto, Exact, MonteCarlo, Quadrature
+    from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
+    from bayesdiv.likelihoods import (
+        Binary,
+        Classes,
+        Gaussian,
+        HeteroscedasticGaussian,
+        StudentTNoise,
+    )
+    from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
+    from bayesdiv.model.posteriors import MeanField, Point
+    from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
+    from bayesdiv.objective.objective import Constraint, Objective, WarmUp
+    from bayesdiv.prediction import predict, predict_at
+    from bayesdiv.predictive import Predictive
+    from bayesdiv.training.fit import Batches, Diverged, fit
+    from bayesdiv.training.steps import Eager, Recorded
+
+__version__ = "0.2.0"
 
 __all__ = [
     "JSA",
@@ -84,11 +94,46 @@ __all__ = [
     "stacked",
 ]
 
+# Where each name is defined; type checkers read the imports above, which say the same.
+_HOMES = {
+    "bayesdiv.app.sklearn": "BayesianClassifier BayesianRegressor",
+    "bayesdiv.divergence": "ChiSquared Divergence JSA JSG KL Renyi ReverseKL TotalVariation "
+    "WeightedKL",
+    "bayesdiv.divergence.estimators": "Auto Exact MonteCarlo Quadrature",
+    "bayesdiv.draws": "draw_weights draws Looped Vectorized",
+    "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian StudentTNoise",
+    "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
+    "bayesdiv.model.posteriors": "MeanField Point",
+    "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",
+    "bayesdiv.objective.objective": "Constraint Objective WarmUp",
+    "bayesdiv.prediction": "predict predict_at",
+    "bayesdiv.predictive": "Predictive",
+    "bayesdiv.training.fit": "Batches Diverged fit",
+    "bayesdiv.training.steps": "Eager Recorded",
+}
+_MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}
 
-def __getattr__(name: str) -> object:
-    """The estimators are loaded when they are asked for: scikit-learn is a heavy import."""
-    if name in ("BayesianClassifier", "BayesianRegressor"):
-        from bayesdiv.app import sklearn as tabular
 
-        return getattr(tabular, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+class _Package(ModuleType):
+    """This package, whose `draws` stays the function when the file of that name is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "draws" and isinstance(value, ModuleType):
+            value = value.draws
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+if not TYPE_CHECKING:  # else a checker would take every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported when it is first used."""
+        if name in _MODULES:
+            return import_module(_MODULES[name])
+        home = next((module for module, names in _HOMES.items() if name in names.split()), None)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(home), name)
+        globals()[name] = found
+        return found

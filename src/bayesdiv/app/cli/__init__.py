@@ -1,5 +1,6 @@
 """The command line: one file a command, with its `parser` and a function of the command's name."""
 
+import argparse
 import importlib
 import logging
 import os
@@ -24,11 +25,15 @@ COMMANDS = {
     "tune": "search alpha, strength and learning rate",
     "explore": "see the divergences move, in a page for the browser",
 }
+DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
+EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
 GOES_ON = {"train", "tune"}  # commands that go on from where they were stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    _answered(arguments)
     import torch
     from jsonargparse import ArgumentError
 
@@ -38,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
-    whole = parser()
     try:
+        whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(arguments))
     except (ArgumentError, ValueError, TypeError) as error:
         complain(_plain(str(error)))
@@ -63,20 +68,33 @@ def _stopped(command: str) -> NoReturn:
     sys.exit(130)
 
 
-def parser() -> "ArgumentParser":
-    """The parser of all commands."""
+def _answered(arguments: Sequence[str]) -> None:
+    """Answer --version, --help and what is no command here, before anything heavy is imported."""
+    plain = argparse.ArgumentParser("bayesdiv", description=DESCRIPTION, epilog=EPILOG)
+    plain.add_argument("--version", action="version", version=f"bayesdiv {bayesdiv.__version__}")
+    commands = plain.add_subparsers(title="commands", metavar="COMMAND")
+    for name, purpose in COMMANDS.items():
+        commands.add_parser(name, help=purpose)
+    if not arguments or arguments[0] not in COMMANDS:
+        if {"-h", "--help", "--version"} & set(arguments[:1]):
+            plain.parse_args(arguments)
+        got = f", got {arguments[0]}" if arguments else ""
+        sys.stderr.write(
+            f"bayesdiv: a command must be given, one of {', '.join(COMMANDS)}{got}; "
+            "see bayesdiv --help\n"
+        )
+        sys.exit(2)
+
+
+def parser(command: str) -> "ArgumentParser":
+    """The parser of the command line for one of its commands; the others are not imported."""
     from jsonargparse import ArgumentParser
 
     whole = ArgumentParser(
-        prog="bayesdiv",
-        version=bayesdiv.__version__,
-        description="Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A.",
-        epilog="Begin with: bayesdiv compare digits --noise 0.5",
-        exit_on_error=False,
+        prog="bayesdiv", description=DESCRIPTION, epilog=EPILOG, exit_on_error=False
     )
     commands = whole.add_subcommands(dest="command")
-    for name, purpose in COMMANDS.items():
-        commands.add_subcommand(name, _module(name).parser(), help=purpose)
+    commands.add_subcommand(command, _module(command).parser(), help=COMMANDS[command])
     return whole
 
 
@@ -106,8 +124,6 @@ def _plain(message: str) -> str:
         return f"{value} is no divergence: give one of {', '.join(known())}, or an import path"
     if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
         return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
-    if "one of {" in message:
-        return f"a command must be given, one of {', '.join(COMMANDS)}; see bayesdiv --help"
     return re.sub(rf"\b({'|'.join(COMMANDS)})\.", "--", "; ".join(lines[:2]))
 
 
