@@ -1,4 +1,4 @@
-"""Residual networks without batch norm: size, start, pretrained weights, draws of their weights."""
+"""Residual networks: size, start, pretrained weights, draws of their weights."""
 
 import dataclasses
 import json
@@ -13,15 +13,9 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
 
 import bayesdiv as bd
-from bayesdiv.app.nets import (
-    ResNet,
-    Stem,
-    batch_norm_dropped,
-    batch_norm_folded,
-    imagenet_stem,
-    read_weights,
-    small_stem,
-)
+from bayesdiv.app.nets.norms import Norm
+from bayesdiv.app.nets.pretrained import batch_norm_dropped, batch_norm_folded, read_weights
+from bayesdiv.app.nets.resnet import ResNet, Stem, imagenet_stem, resnet20, small_stem
 
 SMALL = ResNet(classes=5, stem=small_stem, width=4, bias=True)
 
@@ -358,3 +352,31 @@ def test_bfloat16_autocast_is_near_and_its_gradients_finite():
     torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     assert model.posterior.loc.grad.abs().max() > 0
+
+
+def test_a_network_with_batch_norm_computes_what_one_written_in_torchvisions_names_does():
+    reference = normed(7, small_stem)
+    network = ResNet(classes=7, stem=small_stem, width=4, norm=Norm.BATCH).build().eval()
+    network.load_state_dict(reference.state_dict())
+    x = torch.randn(3, 3, 32, 32)
+    assert torch.allclose(network(x), reference(x), atol=1e-5)
+
+
+def test_resnet20_with_filter_response_norm_trains_and_has_no_statistics_of_the_batch():
+    torch.manual_seed(0)
+    network = resnet20(4, Norm.FILTER_RESPONSE).build()
+    x, y = torch.randn(8, 3, 32, 32), torch.arange(8) % 4
+    assert torch.allclose(network(x)[:2], network(x[:2]), atol=1e-5)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        losses.append(cross_entropy(network(x), y))
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_recipe_with_a_norm_comes_back_from_json():
+    recipe = resnet20(10, Norm.FILTER_RESPONSE)
+    assert ResNet(**json.loads(json.dumps(dataclasses.asdict(recipe)))) == recipe

@@ -1,17 +1,13 @@
-"""Residual networks without batch normalisation, as in the paper's classifications."""
+"""Residual networks: without normalisation as in the paper's classifications, or with it."""
 
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
-_NORM = "running_mean", "running_var", "weight", "bias"
-_EPSILON = 1e-5  # what torchvision's batch norm adds to a variance
+from bayesdiv.app.nets.norms import Norm
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,13 @@ small_stem = Stem(kernel=3, stride=1, pooling=1)
 
 @dataclass(frozen=True)
 class ResNet:
-    """ResNet V1 of two-convolution blocks, without batch normalisation; ResNet-18 by default.
+    """ResNet V1 of two-convolution blocks; ResNet-18 without normalisation by default.
 
-        x ← relu(shortcut(x) + conv2(relu(conv1(x))))   in each block
+        x ← a(shortcut(x) + norm2(conv2(a(norm1(conv1(x))))))   in each block, a: the activation
 
     Weights have the names of torchvision's. With two classes, no bias and the stem for 224 pixels
-    they are 11,167,938, of which the output layer has 1026: the paper's network.
+    they are 11,167,938, of which the output layer has 1026: the paper's network. `resnet20` is the
+    smaller one for images of 32 pixels.
 
     Args:
         classes: numbers out.
@@ -65,8 +62,10 @@ class ResNet:
         width: channels after the stem; each group of blocks but the first doubles them.
         blocks: how many in each group.
         bias: whether convolutions have biases, as they need to stand for folded batch norm.
+        norm: what follows each convolution, and with it the activation.
 
     Examples:
+        >>> import torch
         >>> network = ResNet(classes=10, stem=small_stem, width=8).build()
         >>> network(torch.zeros(5, 3, 32, 32)).shape
         torch.Size([5, 10])
@@ -77,35 +76,51 @@ class ResNet:
     width: int = 64
     blocks: tuple[int, ...] = (2, 2, 2, 2)
     bias: bool = False
+    norm: Norm = Norm.NONE
 
     def __post_init__(self) -> None:
         if isinstance(self.stem, Mapping):  # as it comes back from JSON
             object.__setattr__(self, "stem", Stem(**self.stem))
+        object.__setattr__(self, "norm", Norm(self.norm))
         object.__setattr__(self, "blocks", tuple(self.blocks))
         if not self.blocks or min(self.classes, self.width, *self.blocks) < 1:
             raise ValueError(f"classes, width and blocks must be at least 1, got {self}")
 
     def build(self) -> nn.Sequential:
-        """The network, its weights drawn at random so that it trains without normalisation.
+        """The network, its weights drawn at random so that it trains without normalisation too.
 
         Convolutions begin with the variance 2/fan-in of He et al. (2015), which keeps the mean
-        square of what passes through them and a relu. The last one of each block has 1/(L fan-in)
-        for L blocks, so that a block adds at most a share 1/L to it, and all together a factor of
-        e. The output layer has 1/fan-in, biases are 0.
+        square of what passes through them and a relu. Without normalisation the last one of each
+        block has 1/(L fan-in) for L blocks, so that a block adds at most a share 1/L to it, and all
+        together a factor of e. The output layer has 1/fan-in, biases are 0.
         """
         layers: OrderedDict[str, nn.Module] = OrderedDict(
             conv1=_conv(3, self.width, self.stem.kernel, self.stem.stride, self.bias),
-            relu=nn.ReLU(),
+            bn1=self.norm.layer(self.width),
+            relu=self.norm.activation(),
             maxpool=self.stem.pool(),
         )
         before = after = self.width
         for number, count in enumerate(self.blocks, start=1):
-            layers[f"layer{number}"] = _group(before, after, count, self.bias)
+            layers[f"layer{number}"] = _group(before, after, count, self)
             before, after = after, 2 * after
         layers |= {"avgpool": _Mean(), "fc": nn.Linear(before, self.classes)}
         network = nn.Sequential(layers)
-        _draw(network, blocks=sum(self.blocks))
+        _draw(network, last=2.0 if self.norm is not Norm.NONE else 1 / sum(self.blocks))
         return network
+
+
+def resnet20(classes: int, norm: Norm = Norm.BATCH) -> ResNet:
+    """ResNet-20 of He et al. (2016) for images of 32 pixels: three groups of 16, 32, 64 channels.
+
+    With `Norm.FILTER_RESPONSE` it is the network of the large Hamiltonian Monte Carlo study
+    (Izmailov et al. 2021).
+
+    Examples:
+        >>> sum(weight.numel() for weight in resnet20(10).build().parameters())
+        272474
+    """
+    return ResNet(classes, small_stem, width=16, blocks=(3, 3, 3), norm=norm)
 
 
 class _Mean(nn.Module):
@@ -118,179 +133,45 @@ class _Mean(nn.Module):
 class _Block(nn.Module):
     """Two convolutions of 3×3 around which a shortcut leads."""
 
-    def __init__(self, before: int, after: int, bias: bool) -> None:
+    def __init__(self, before: int, after: int, recipe: ResNet) -> None:
         super().__init__()
         stride = after // before  # more channels, fewer pixels
-        self.conv1 = _conv(before, after, 3, stride, bias)
-        self.conv2 = _conv(after, after, 3, 1, bias)
+        self.conv1 = _conv(before, after, 3, stride, recipe.bias)
+        self.bn1 = recipe.norm.layer(after)
+        self.conv2 = _conv(after, after, 3, 1, recipe.bias)
+        self.bn2 = recipe.norm.layer(after)
+        self.relu = recipe.norm.activation()
         self.stride = stride
         self.downsample = nn.Sequential()
         if after != before:
-            self.downsample.append(_conv(before, after, 1, 1, bias))
+            self.downsample.append(_conv(before, after, 1, 1, recipe.bias))
+            self.downsample.append(recipe.norm.layer(after))
 
     def forward(self, x: Tensor) -> Tensor:
-        branch: Tensor = self.conv2(relu(self.conv1(x)))
+        branch: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         # The 1×1 convolution's own stride would be the same, but on a CPU its backward pass
         # corrupts memory for few channels in channels_last (oneDNN issue 6035).
-        return relu(branch + self.downsample(x[..., :: self.stride, :: self.stride]))
+        shortcut: Tensor = self.downsample(x[..., :: self.stride, :: self.stride])
+        added: Tensor = self.relu(branch + shortcut)
+        return added
 
 
-def _group(before: int, after: int, count: int, bias: bool) -> nn.Sequential:
-    rest = (_Block(after, after, bias) for _ in range(count - 1))
-    return nn.Sequential(_Block(before, after, bias), *rest)
+def _group(before: int, after: int, count: int, recipe: ResNet) -> nn.Sequential:
+    rest = (_Block(after, after, recipe) for _ in range(count - 1))
+    return nn.Sequential(_Block(before, after, recipe), *rest)
 
 
 def _conv(before: int, after: int, kernel: int, stride: int, bias: bool) -> nn.Conv2d:
     return nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=bias)
 
 
-def _draw(network: nn.Module, blocks: int) -> None:
-    """Random weights, see `ResNet.build`."""
+def _draw(network: nn.Module, last: float) -> None:
+    """Random weights, see `ResNet.build`; `last` is the gain of the last one of each block."""
     for name, layer in network.named_modules():
         if not isinstance(layer, nn.Conv2d | nn.Linear):
             continue
-        if isinstance(layer, nn.Linear):
-            gain = 1.0
-        else:
-            gain = 1 / blocks if name.endswith("conv2") else 2.0
+        hidden = last if name.endswith("conv2") else 2.0
+        gain = 1.0 if isinstance(layer, nn.Linear) else hidden
         nn.init.normal_(layer.weight, std=math.sqrt(gain / layer.weight[0].numel()))
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
-
-
-def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Weights by name from a .safetensors file, or from a .pth file of `torch.save`.
-
-    A .pth file is a pickle: it is read with `weights_only=True`, which lets tensors through and
-    no code.
-
-    Examples:
-        >>> read_weights("resnet18.onnx")
-        Traceback (most recent call last):
-        ValueError: weights must be a .safetensors, .pth or .pt file, got resnet18.onnx
-    """
-    path = Path(path)
-    if path.suffix not in (".safetensors", ".pth", ".pt"):
-        raise ValueError(f"weights must be a .safetensors, .pth or .pt file, got {path}")
-    if not path.is_file():
-        raise ValueError(f"weights must be a file that exists, got {path}")
-    try:
-        found = _read(path)
-    except ImportError:
-        raise
-    except Exception as error:  # of many kinds, with many lines
-        line = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} holds no weights that can be read safely: {line}") from None
-    if not isinstance(found, Mapping) or not all(isinstance(w, Tensor) for w in found.values()):
-        raise ValueError(f"{path} must hold tensors by name, got something else: save a state dict")
-    return dict(found)
-
-
-def _read(path: Path) -> object:
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def batch_norm_folded(recipe: ResNet, weights: Mapping[str, Tensor]) -> nn.Sequential:
-    """A network that computes what a pretrained one with batch norm does in evaluation mode.
-
-    With the running mean m and variance v, batch norm after a convolution is a convolution again:
-
-        γ (W*x - m)/√(v + ε) + β = (g W)*x + (β - g m),   g = γ/√(v + ε)
-
-    Where the number of classes differs, the output layer is new.
-
-    Args:
-        recipe: with `bias=True`, and the stem, width and blocks of the pretrained network.
-        weights: in torchvision's names, such as `read_weights` returns.
-
-    Examples:
-        >>> batch_norm_folded(ResNet(classes=10), {})
-        Traceback (most recent call last):
-        ValueError: bias must be True to hold what batch norm adds, got False
-    """
-    if not recipe.bias:
-        raise ValueError("bias must be True to hold what batch norm adds, got False")
-    network = recipe.build()
-    taken = {key: weights[key] for key in ("fc.weight", "fc.bias") if key in weights}
-    for name in _convolutions(network):
-        norm = _norm_after(name)
-        keys = [f"{name}.weight", *(f"{norm}.{key}" for key in _NORM)]
-        missing = [key for key in keys if key not in weights]
-        if missing:
-            raise ValueError(f"weights must hold {missing[0]} to be folded, got none")
-        # In double precision, so that folding itself rounds once.
-        kernel, mean, variance, gamma, beta = (weights[key].double() for key in keys)
-        factor = gamma / (variance + _EPSILON).sqrt()
-        taken[f"{name}.weight"] = kernel * factor.reshape(-1, 1, 1, 1)
-        taken[f"{name}.bias"] = beta - factor * mean
-    _check_known(network, weights)
-    return _loaded(network, taken)
-
-
-def batch_norm_dropped(recipe: ResNet, weights: Mapping[str, Tensor]) -> nn.Sequential:
-    """A network with the convolutions of a pretrained one as they are, and no batch norm.
-
-    This is how the authors started theirs. The network does not compute what the pretrained one
-    does: nothing keeps the scale of what passes through it. Weights without batch norm, such as
-    those of another network of this module, are taken whole. Where the number of classes differs,
-    the output layer is new.
-
-    Args:
-        recipe: with the stem, width and blocks of the pretrained network.
-        weights: in torchvision's names, such as `read_weights` returns.
-
-    Examples:
-        >>> first = ResNet(classes=100, stem=small_stem, width=4).build()
-        >>> second = batch_norm_dropped(ResNet(10, small_stem, width=4), first.state_dict())
-        >>> torch.equal(second.conv1.weight, first.conv1.weight), second.fc.out_features
-        (True, 10)
-    """
-    network = recipe.build()
-    _check_known(network, weights)
-    needed = [f"{name}.weight" for name in _convolutions(network)]
-    missing = [key for key in needed if key not in weights]
-    if missing:
-        raise ValueError(f"weights must hold {missing[0]}, got none")
-    own = network.state_dict().keys()
-    return _loaded(network, {key: weights[key] for key in weights if key in own})
-
-
-def _convolutions(network: nn.Module) -> list[str]:
-    return [name for name, layer in network.named_modules() if isinstance(layer, nn.Conv2d)]
-
-
-def _norm_after(convolution: str) -> str:
-    """The name, in torchvision, of the batch norm that follows a convolution."""
-    if convolution.endswith("downsample.0"):
-        return convolution.removesuffix("0") + "1"
-    above, _, last = convolution.rpartition("conv")
-    return f"{above}bn{last}"
-
-
-def _check_known(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """No weight is left over, as those of a deeper network would be."""
-    known = set(network.state_dict())
-    for norm in map(_norm_after, _convolutions(network)):
-        known |= {f"{norm}.{key}" for key in (*_NORM, "num_batches_tracked")}
-    unknown = [key for key in weights if key not in known]
-    if unknown:
-        raise ValueError(f"weights must be of the same network, got {unknown[0]}, which it has not")
-
-
-def _loaded(network: nn.Sequential, taken: Mapping[str, Tensor]) -> nn.Sequential:
-    """The network with these weights; an output layer of other classes stays its own."""
-    own = network.state_dict()
-    if "fc.weight" in taken and len(taken["fc.weight"]) != len(own["fc.weight"]):
-        taken = {key: weight for key, weight in taken.items() if not key.startswith("fc.")}
-    for key, weight in taken.items():
-        if weight.shape != own[key].shape:
-            raise ValueError(
-                f"{key} must have the shape {tuple(own[key].shape)}, got {tuple(weight.shape)}: "
-                "stem, width and blocks must be those of the weights"
-            )
-    network.load_state_dict({**own, **taken})
-    return network

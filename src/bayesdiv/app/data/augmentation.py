@@ -1,0 +1,142 @@
+"""Random changes of training images on their own device, one for each image.
+
+Each is a value that maps a batch of images (images, channels, height, width) to another one by
+tensor operations and torch's generator alone, so that a recorded step draws anew in each replay.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+
+class Change(Protocol):
+    """A random change of images."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The changed images, of the same shape and dtype."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Shift each image by up to `margin` pixels in both directions; what moves in is 0.
+
+    Examples:
+        >>> _ = torch.manual_seed(0)
+        >>> Crop(1)(torch.arange(4.0).reshape(1, 1, 2, 2))[0, 0]
+        tensor([[0., 2.],
+                [0., 0.]])
+    """
+
+    margin: int = 4
+
+    def __post_init__(self) -> None:
+        if self.margin < 0:
+            raise ValueError(f"margin must not be negative, got {self.margin}")
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The shifted images."""
+        count, _, height, width = images.shape
+        wide = pad(images, [self.margin] * 4)
+        first = torch.randint(2 * self.margin + 1, (2, count, 1), device=images.device)
+        rows = first[0] + torch.arange(height, device=images.device)  # (images, height)
+        columns = first[1] + torch.arange(width, device=images.device)
+        each = torch.arange(count, device=images.device)[:, None, None]
+        # The channels come last out of the indexing: the result is in channels_last.
+        return wide[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirror each image with probability ½, left for right.
+
+    Examples:
+        >>> _ = torch.manual_seed(0)
+        >>> Flip()(torch.tensor([[1.0, 2.0]]).expand(3, 1, 1, 2))[:, 0, 0]
+        tensor([[2., 1.],
+                [1., 2.],
+                [2., 1.]])
+    """
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The images, half of them mirrored."""
+        mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+        return torch.where(mirrored, images.flip(-1), images)
+
+
+@dataclass(frozen=True)
+class Cutout:
+    """Set a square of each image to 0, its centre anywhere (DeVries and Taylor 2017).
+
+    Args:
+        side: of the square, in pixels; at the border a part of it falls outside.
+
+    Examples:
+        >>> _ = torch.manual_seed(0)
+        >>> int(Cutout(2)(torch.ones(1, 1, 8, 8)).sum())
+        60
+    """
+
+    side: int = 8
+
+    def __post_init__(self) -> None:
+        if self.side < 1:
+            raise ValueError(f"side must be at least 1 pixel, got {self.side}")
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The images with their squares."""
+        count, _, height, width = images.shape
+        inside = []
+        for size in (height, width):
+            centre = torch.randint(size, (count, 1), device=images.device)
+            away = torch.arange(size, device=images.device) - (centre - self.side // 2)
+            inside.append((away >= 0) & (away < self.side))  # (images, size)
+        square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
+        return images.masked_fill(square, 0)
+
+
+class Prepare(nn.Module):
+    """What images go through before a network: numbers around 0, and in training random changes.
+
+    Put it in front: `nn.Sequential(Prepare(…), network)`. In evaluation mode nothing is random.
+
+    Args:
+        mean: of each channel, of images with values from 0 to 1.
+        scale: standard deviation of each channel.
+        changes: applied in this order, in training mode only.
+        dtype: of the images that come out.
+
+    Examples:
+        >>> prepare = Prepare([0.5], [0.5], changes=[Crop(4), Flip()])
+        >>> prepare.eval()(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8))[0, 0, 0]
+        tensor([1., 1.])
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        mean: list[float],
+        scale: list[float],
+        changes: list[Change] | tuple[Change, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        if not scale or not all(number > 0 for number in scale):
+            raise ValueError(f"scale must be positive in every channel, got {scale}")
+        self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
+        self.register_buffer("scale", torch.tensor(scale)[:, None, None], persistent=False)
+        self.changes = tuple(changes)
+        self.dtype = dtype
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images of bytes, 0 to 255, or of numbers, 0 to 1, as the network wants them."""
+        if not images.is_floating_point():
+            images = images.to(self.mean.dtype) / 255
+        images = ((images - self.mean) / self.scale).to(self.dtype)
+        for change in self.changes if self.training else ():
+            images = change(images)
+        return images.contiguous(memory_format=torch.channels_last)
