@@ -66,9 +66,9 @@ class Counting(bd.MeanField):
 
     asked: list[int]
 
-    def rsample(self, samples, distribution=None):
+    def rsample(self, samples, dtype=None, seed=None):
         self.asked.append(samples)
-        return super().rsample(samples, distribution)
+        return super().rsample(samples, dtype, seed)
 
 
 class Trunk(nn.Linear):

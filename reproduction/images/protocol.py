@@ -12,7 +12,8 @@ from torch.distributions import Normal
 from bayesdiv.app.nets.resnet import Stem, imagenet_stem
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
 from bayesdiv.model.layout import Layout
-from bayesdiv.model.posteriors import MeanField, Point
+from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors.point import Point
 from bayesdiv.model.priors import FanIn, Prior, PriorFor
 
 Schedule = Callable[[float, int], float]

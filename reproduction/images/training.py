@@ -26,7 +26,8 @@ from bayesdiv.app.data.images import Parts, complement, resized
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.divergence.estimators import Auto
 from bayesdiv.model.bayesian import Bayesian, bayesianize
-from bayesdiv.model.posteriors import MeanField, Point
+from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors.point import Point
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.steps import aside
 from reproduction.images.protocol import (

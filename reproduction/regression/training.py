@@ -22,7 +22,8 @@ from bayesdiv.app.nets import MLP
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
 from bayesdiv.likelihoods import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked
-from bayesdiv.model.posteriors import MeanField, Point
+from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors.point import Point
 from bayesdiv.model.priors import Prior
 from bayesdiv.objective.evidence import ChiVI, Evidence, Method, RenyiVI, TotalVariationVI
 from bayesdiv.objective.objective import Objective

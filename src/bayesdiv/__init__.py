@@ -33,7 +33,8 @@ if TYPE_CHECKING:
         StudentTNoise,
     )
     from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
-    from bayesdiv.model.posteriors import MeanField, Point
+    from bayesdiv.model.posteriors.mean_field import MeanField
+    from bayesdiv.model.posteriors.point import Point
     from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
     from bayesdiv.objective.objective import Constraint, Objective, WarmUp
     from bayesdiv.prediction import predict, predict_at
@@ -103,7 +104,8 @@ _HOMES = {
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
-    "bayesdiv.model.posteriors": "MeanField Point",
+    "bayesdiv.model.posteriors.mean_field": "MeanField",
+    "bayesdiv.model.posteriors.point": "Point",
     "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",
     "bayesdiv.objective.objective": "Constraint Objective WarmUp",
     "bayesdiv.prediction": "predict predict_at",

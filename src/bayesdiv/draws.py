@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bayesdiv.compute.backend import draw
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
+from bayesdiv.model.posteriors.mean_field import MeanField
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
 Weights = tuple[Tensor, ...]
@@ -110,7 +112,11 @@ def draw_weights(
     modules = bayesian_modules(model)
     known: Sequence[Distribution | None] = posteriors or [None] * len(modules)
     return tuple(
-        module._posterior.rsample(samples, q) for module, q in zip(modules, known, strict=True)
+        # What is drawn of the marginals needs its scales only once for many calls.
+        draw(q, samples)
+        if q is not None and type(module.posterior) is MeanField
+        else module._posterior.rsample(samples)
+        for module, q in zip(modules, known, strict=True)
     )
 
 

@@ -260,15 +260,52 @@ def test_a_module_that_is_frozen_altogether_is_refused_with_a_hint():
     assert bd.bayesianize(module, STANDARD, where=everything).layout.size == 3
 
 
-def test_weights_of_several_dtypes_or_devices_are_refused_by_name():
-    mixed = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2).double())
-    told = r"got 0.weight of torch.float32 on cpu and 1.weight of torch.float64 on cpu"
-    with pytest.raises(ValueError, match=told):
-        bd.bayesianize(mixed, STANDARD)
-    assert bd.bayesianize(mixed, STANDARD, where=lambda name, _: name < "1").layout.size == 15
+def test_weights_on_several_devices_are_refused_by_name():
     apart = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, device="meta"))
-    with pytest.raises(ValueError, match=r"on cpu and 1.weight of torch.float32 on meta"):
+    with pytest.raises(ValueError, match=r"got 0.weight on cpu and 1.weight on meta"):
         bd.bayesianize(apart, STANDARD)
+
+
+class To(nn.Module):
+    """Rounds what passes."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x.to(self.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_draws_of_each_tensor_have_its_own_dtype(dtype):
+    mixed = nn.Sequential(nn.Linear(4, 3), To(dtype), nn.Linear(3, 2).to(dtype))
+    net = bd.bayesianize(mixed, STANDARD)
+    assert net.loc.dtype == torch.promote_types(dtype, torch.float32)
+    assert net(ROWS).dtype == dtype
+    with bd.at_mean(net):
+        assert torch.equal(net(ROWS), mixed(ROWS))
+    net(ROWS).float().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
+
+
+def test_a_module_in_half_precision_has_a_posterior_that_learns():
+    torch.manual_seed(0)
+    net = bd.bayesianize(nn.Linear(4, 1).to(torch.bfloat16), bd.FanIn())
+    assert {parameter.dtype for parameter in net.parameters()} == {torch.float32}
+    before = net.posterior.rho.detach().clone()
+    objective = bd.Objective(bd.Gaussian(), num_data=8)
+    optimizer = torch.optim.AdamW([*net.parameters(), *objective.parameters()], lr=1e-4)
+    for _ in range(20):
+        optimizer.zero_grad()
+        objective(net, ROWS.to(torch.bfloat16), ROWS.sum(-1)).total.backward()
+        optimizer.step()
+    assert (net.posterior.rho != before).all()
+
+
+def test_a_module_in_half_precision_may_be_widened_later():
+    net = bd.bayesianize(nn.Linear(4, 1).to(torch.bfloat16), STANDARD).float()
+    assert net(ROWS).dtype == torch.float32
 
 
 @pytest.mark.parametrize(

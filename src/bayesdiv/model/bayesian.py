@@ -12,7 +12,8 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from bayesdiv.model.layout import Layout, Where, unfrozen
-from bayesdiv.model.posteriors import MeanField, Posterior
+from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import Prior, PriorFor, prior_scale
 
 
@@ -37,6 +38,14 @@ class Bayesian(nn.Module):
         self.layout = layout
         self.posterior = posterior
         self.prior = prior
+        # Tensors in another dtype than the posterior. Their places hold an empty tensor of that
+        # dtype, which follows the module to other ones.
+        self._rounded = [
+            (name, *_place(module, name))
+            for entry in layout.entries
+            for name in entry.names
+            if _dtype(*_place(module, name)) != self._posterior.mean.dtype
+        ]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
 
@@ -54,11 +63,13 @@ class Bayesian(nn.Module):
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             return each(weights, inputs, named)
         tensors = self.layout.unflatten(weights)
+        for name, owner, last in self._rounded:
+            tensors[name] = _no_wider(tensors[name], _dtype(owner, last))
         # Every name is given: torch must not look for ties, of which it would leave some behind.
         return cast(Tensor, functional_call(self.module, tensors, inputs, named, tie_weights=False))
 
     def q(self) -> Distribution:
-        """The posterior of each weight."""
+        """The posterior: of each weight where it is a product, else of all weights jointly."""
         return self._posterior.distribution()
 
     def p(self) -> Distribution:
@@ -68,7 +79,7 @@ class Bayesian(nn.Module):
     @property
     def loc(self) -> Tensor:
         """The posterior mean of each weight."""
-        return self._posterior.distribution().mean
+        return self._posterior.mean
 
     @property
     def _posterior(self) -> Posterior:
@@ -86,6 +97,22 @@ class Bayesian(nn.Module):
         return "\n".join([*lines, f"trials: {trials}"] if trials else lines)
 
 
+def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The submodule that holds a tensor, and the tensor's name in it."""
+    path, _, last = name.rpartition(".")
+    return module.get_submodule(path), last
+
+
+def _dtype(owner: nn.Module, name: str) -> torch.dtype:
+    return cast(Tensor, getattr(owner, name)).dtype
+
+
+def _no_wider(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """In this dtype, unless the tensor was drawn in one with fewer bits."""
+    wider = torch.finfo(tensor.dtype).bits > torch.finfo(dtype).bits
+    return tensor.to(dtype) if wider else tensor
+
+
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:4])
     return shown if len(names) <= 4 else f"{shown}, … ({len(names)} tensors)"
@@ -101,7 +128,8 @@ def bayesianize(
 ) -> Bayesian:
     """Turn a module Bayesian; the module itself is left as it was.
 
-    Its weights, pretrained or not, become the posterior mean. Weights that are tied, or a module
+    Its weights, pretrained or not, become the posterior mean, in single precision at least; draws
+    of each tensor are rounded to its own dtype. Weights that are tied, or a module
     that is used twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`,
     stay as they are. The row that an `nn.Embedding` keeps for padding is random like its others.
 
@@ -135,6 +163,7 @@ def bayesianize(
     _check(module, chosen)
     layout = Layout.of(chosen)
     loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
+    loc = loc.to(torch.promote_types(loc.dtype, torch.float32))  # half precision cannot be trained
     made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
     scale = start * prior_scale(made()).to(loc).expand_as(loc)
     return Bayesian(_without(module, layout), layout, posterior(loc, scale), made.to(loc))
@@ -159,11 +188,10 @@ def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> Non
             raise ValueError(
                 f"{kind} weights have no Gaussian posterior, got {name} of {parameter.dtype}"
             )
-        if (parameter.dtype, parameter.device) != (one.dtype, one.device):
+        if parameter.device != one.device:
             raise ValueError(
-                "random weights must be of one dtype and on one device, got "
-                f"{first} of {one.dtype} on {one.device} and "
-                f"{name} of {parameter.dtype} on {parameter.device}"
+                f"random weights must be on one device, got {first} on {one.device} and {name} on "
+                f"{parameter.device}"
             )
 
 
@@ -184,10 +212,10 @@ def _without(module: nn.Module, layout: Layout) -> nn.Module:
     bare = copy.deepcopy(module)
     for entry in layout.entries:
         for name in entry.names:
-            path, _, last = name.rpartition(".")
-            owner = bare.get_submodule(path)
+            owner, last = _place(bare, name)
+            dtype = _dtype(owner, last)
             del owner._parameters[last]
-            owner.register_buffer(last, torch.empty(0), persistent=False)
+            owner.register_buffer(last, torch.empty(0, dtype=dtype), persistent=False)
     return bare
 
 

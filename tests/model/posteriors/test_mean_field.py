@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 from torch.distributions import Normal
 
-from bayesdiv import MeanField
+from bayesdiv import MeanField, Point
 
 
 def test_the_scale_starts_where_it_is_told_however_small_or_large():
@@ -70,3 +71,21 @@ def test_the_tensors_given_are_left_alone():
         posterior.rho += 1.0
     assert loc.tolist() == [0.0, 0.0]
     assert scale.tolist() == [1.0, 1.0]
+
+
+def test_the_joint_density_is_the_product_of_the_marginal_ones():
+    posterior = MeanField(torch.tensor([[1.0, -2.0], [0.5, 0.0]]), torch.tensor([0.5, 2.0]))
+    drawn = posterior.rsample(4)
+    means, scales = posterior.loc.detach().numpy(), posterior.scale.detach().numpy()
+    wanted = stats.norm(means, scales).logpdf(drawn.detach().numpy()).sum(-1)
+    assert posterior.log_prob(drawn).shape == (4, 2)
+    assert torch.allclose(posterior.log_prob(drawn), torch.from_numpy(wanted).float(), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", [MeanField, Point])
+def test_parameters_are_in_single_precision_at_least(family):
+    coarse = family(torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16))
+    assert {value.dtype for value in coarse.state_dict().values()} == {torch.float32}
+    assert coarse.rsample(2, torch.bfloat16).dtype == torch.bfloat16
+    fine = family(torch.zeros(3).double(), torch.ones(3))
+    assert {value.dtype for value in fine.state_dict().values()} == {torch.float64}

@@ -1,0 +1,1 @@
+"""What is learned about the weights: one file per family of distributions."""

@@ -1,0 +1,68 @@
+"""What a posterior is: a module over one flat vector of weights."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+
+class Posterior(Protocol):
+    """A module over one flat vector of weights; leading axes are independent trials.
+
+    `bayesianize` makes one from the mean and the scale of each weight, by any function
+    `(loc, scale) -> nn.Module` such as `MeanField` or `LowRank(rank=3)`. To add a family, write
+    these five in one file and run `bayesdiv.testing.check_posterior` on it.
+    """
+
+    def rsample(
+        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
+    ) -> Tensor:
+        """Weights drawn so that gradients reach the parameters, (samples, …, weights).
+
+        Args:
+            samples: how many draws.
+            dtype: of the draws; None is that of the parameters.
+            seed: the same seed makes the same noise again; None takes noise from torch's generator.
+        """
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """Joint log density of all weights together, (samples, …) for (samples, …, weights)."""
+
+    def marginals(self) -> Distribution | None:
+        """One distribution per weight where the posterior is their product, else None."""
+
+    def distribution(self) -> Distribution:
+        """`marginals()` of a product; else the joint one, with event shape (weights,)."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each weight, (…, weights): where `at_mean` runs the network."""
+
+
+def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and scale of each weight, detached, in single precision at least.
+
+    In bfloat16 a step of 1e-3 of a weight would be lost in rounding: draws may be that coarse,
+    parameters may not.
+    """
+    if not bool((scale > 0).all()):
+        raise ValueError(f"scale must be positive, got {scale.min().item()}")
+    dtype = torch.promote_types(loc.dtype, torch.float32)
+    return loc.detach().to(dtype), scale.detach().to(loc.device, dtype).expand_as(loc)
+
+
+def inverse_softplus(scale: Tensor) -> Tensor:
+    """The rho with softplus(rho) = scale, exact for tiny scales: log(e^s - 1) = s + log(1 - e^-s).
+
+    Examples:
+        >>> inverse_softplus(torch.tensor(0.6931472))
+        tensor(0.)
+    """
+    return scale + (-(-scale).expm1()).log()
+
+
+def product_density(marginals: Distribution, weights: Tensor) -> Tensor:
+    """Joint log density of independent weights: the sum over the last axis."""
+    each: Tensor = marginals.log_prob(weights)  # type: ignore[no-untyped-call]
+    return each.sum(-1)

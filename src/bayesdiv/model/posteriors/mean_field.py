@@ -1,0 +1,59 @@
+"""Independent Gaussians, one per weight."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from bayesdiv.compute.backend import draw
+from bayesdiv.divergence.gaussian import SoftplusNormal
+from bayesdiv.model.posteriors.base import checked, inverse_softplus, product_density
+
+
+class MeanField(nn.Module):
+    """Independent Gaussians: the posterior of the paper (algorithm 1).
+
+        w = loc + scale · ε,   scale = softplus(rho) = log(1 + e^rho)
+
+    Args:
+        loc: mean of each weight, (…, weights).
+        scale: standard deviation of each weight.
+
+    Examples:
+        >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
+        >>> posterior.scale
+        tensor([0.1000, 0.1000, 0.1000], grad_fn=<SoftplusBackward0>)
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.rho = nn.Parameter(inverse_softplus(scale))
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviation of each weight."""
+        return softplus(self.rho)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each weight."""
+        return self.loc
+
+    def marginals(self) -> SoftplusNormal:
+        """The Gaussian of each weight."""
+        return SoftplusNormal(self.loc, self.rho)
+
+    def distribution(self) -> SoftplusNormal:
+        """The same as `marginals`."""
+        return self.marginals()
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """Joint log density: the sum over weights of their own, (samples, …)."""
+        return product_density(self.marginals(), weights)
+
+    def rsample(
+        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
+    ) -> Tensor:
+        """Draws of all weights, (samples, …, weights)."""
+        return draw(self.marginals(), samples, dtype, seed)
