@@ -64,5 +64,5 @@ def inverse_softplus(scale: Tensor) -> Tensor:
 
 def product_density(marginals: Distribution, weights: Tensor) -> Tensor:
     """Joint log density of independent weights: the sum over the last axis."""
-    each: Tensor = marginals.log_prob(weights)  # type: ignore[no-untyped-call]
+    each: Tensor = marginals.log_prob(weights)
     return each.sum(-1)
