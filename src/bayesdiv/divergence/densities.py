@@ -90,17 +90,18 @@ def edges(distribution: Distribution) -> list[Tensor]:
 def part(distribution: Distribution, cut: slice) -> Distribution:
     """Some weights of a distribution, over one batch axis: every tensor in it is cut alike."""
     axes, batch = len(distribution.batch_shape), distribution.batch_shape
-    return _rebatched(distribution, batch, lambda x: x.reshape(-1, *x.shape[axes:])[cut])
+    return rebatched(distribution, batch, lambda x: x.reshape(-1, *x.shape[axes:])[cut])
 
 
-def _rebatched(
+def rebatched(
     distribution: Distribution, batch: torch.Size, change: Callable[[Tensor], Tensor]
 ) -> Distribution:
+    """The distribution with a change to every tensor in it that begins with the axes `batch`."""
     changed = copy.copy(distribution)
     for name, entry in vars(distribution).items():
         if isinstance(entry, Tensor) and entry.shape[: len(batch)] == batch:
             setattr(changed, name, change(entry))
         elif isinstance(entry, Distribution) and entry.batch_shape[: len(batch)] == batch:
-            setattr(changed, name, _rebatched(entry, batch, change))
+            setattr(changed, name, rebatched(entry, batch, change))
     changed._batch_shape = change(torch.empty(distribution.batch_shape, device="meta")).shape
     return changed

@@ -4,7 +4,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
+
+from bayesdiv.compute.backend import draw
 
 
 class Posterior(Protocol):
@@ -66,3 +68,14 @@ def product_density(marginals: Distribution, weights: Tensor) -> Tensor:
     """Joint log density of independent weights: the sum over the last axis."""
     each: Tensor = marginals.log_prob(weights)
     return each.sum(-1)
+
+
+def standard_noise(samples: int, like: Tensor, seed: Tensor | None) -> Tensor:
+    """Standard normal numbers, (samples, *like.shape), without a gradient."""
+    zero = torch.zeros_like(like, requires_grad=False)
+    return draw(Normal(zero, torch.ones_like(zero), validate_args=False), samples, None, seed)
+
+
+def other_seed(seed: Tensor | None) -> Tensor | None:
+    """A second seed made from the first, for noise that is to be independent of the first's."""
+    return None if seed is None else seed ^ 0x2545F4914F6CDD1D

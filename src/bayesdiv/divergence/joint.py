@@ -1,0 +1,293 @@
+"""Divergences of a posterior that is no product, from a factorised prior: all weights together.
+
+In units of the prior, q = N(δ, R) and p = N(0, I) with δ = (m - m_p)/σ_p and R = S / σ_p σ_pᵀ:
+
+    KL(q ‖ p) = ½ [tr R - n - log|R| + |δ|²]
+    KL(p ‖ q) = ½ [tr R⁻¹ - n + log|R| + δᵀR⁻¹δ]
+    log Z     = ½ [(1-α) log|R| - log|V| - α(1-α) δᵀV⁻¹δ],   V = (1-α) R + α I
+    JSG       = (1-α)² KL(q ‖ p) + α² KL(p ‖ q) + log Z      (paper: JS-G in closed form)
+
+These are the paper's closed forms with full covariances; for diagonal ones they are the sums over
+weights. With R = diag(a) + B Bᵀ of rank r every term costs O(n r²) by the determinant lemma.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.distributions import (
+    Categorical,
+    Distribution,
+    Independent,
+    LowRankMultivariateNormal,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+)
+
+from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.densities import common_shape, log_density, rebatched, whole_line
+from bayesdiv.divergence.estimators import Auto
+from bayesdiv.divergence.geometric import JSG, WeightedKL
+from bayesdiv.divergence.kl import KL, ReverseKL
+
+
+class Members(MixtureSameFamily):
+    """A mixture in equal shares whose `total` is the mean of its members' totals.
+
+    Args:
+        each: the members, batch shape (…, members), event shape (weights,).
+
+    Examples:
+        >>> each = Independent(Normal(torch.zeros(5, 3), 1.0), 1)
+        >>> Members(each).log_prob(torch.zeros(3))
+        tensor(-2.7568)
+    """
+
+    def __init__(self, each: Distribution) -> None:
+        like = each.mean
+        shares = Categorical(logits=like.new_zeros(each.batch_shape[-1]), validate_args=False)
+        super().__init__(shares, each, validate_args=False)
+
+
+def total(
+    divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None = None
+) -> Tensor:
+    """The divergence of a joint q from a factorised p, all weights together, (…,).
+
+    KL, reverse KL, WeightedKL and JSG of a Gaussian from a Gaussian prior are closed forms. Against
+    other priors the first three are means over draws. JSA has no joint form that could train a
+    network (one bound for all weights, reached at once), so it is refused, as are all others.
+
+    For `Members` the value is the mean of the members' totals, whatever the divergence. For every
+    divergence that is convex in q, such as KL and JSA, that is an upper bound of the mixture's
+    own; for KL it exceeds it by log(members) nats at most.
+
+    Args:
+        divergence: what is measured.
+        q: the posterior, event shape (weights,); leading axes are trials.
+        p: the prior of each weight.
+        weights: draws of q, (samples, …, weights), for priors without a closed form; None draws
+            once.
+
+    Examples:
+        >>> q = MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]]))
+        >>> total(KL(), q, Normal(0.0, 1.0))
+        tensor(0.5108)
+    """
+    if isinstance(q, Members):
+        return _over_members(divergence, q, p)
+    if len(q.event_shape) != 1:
+        raise ValueError(
+            "q must be one distribution of all weights, with event shape (weights,), got "
+            f"{tuple(q.event_shape)}: give a product's marginals to an estimator instead"
+        )
+    simple = divergence.reduced()
+    pair = _standardised(q, p)
+    if not isinstance(simple, KL | ReverseKL | WeightedKL | JSG):
+        raise _refusal(divergence)
+    if pair is not None:
+        return _closed(simple, pair)
+    if isinstance(simple, JSG):
+        raise ValueError(
+            f"{divergence} of all weights together needs two Gaussians, got {type(q).__name__} "
+            f"against {type(p).__name__}: use KL or WeightedKL, which draws estimate"
+        )
+    return _sampled(simple, q, p, weights)
+
+
+def _refusal(divergence: Divergence) -> ValueError:
+    return ValueError(
+        f"{divergence} is defined per weight and has no joint form for weights that depend on each "
+        "other: use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
+    )
+
+
+# Closed forms of Gaussians --------------------------------------------------------------------
+
+
+class _Pair(Protocol):
+    """q in units of a Gaussian prior."""
+
+    def kl(self) -> Tensor: ...
+    def reverse_kl(self) -> Tensor: ...
+    def log_z(self, alpha: float | Tensor) -> Tensor: ...
+
+
+def _closed(divergence: Divergence, pair: _Pair) -> Tensor:
+    if isinstance(divergence, KL):
+        return pair.kl()
+    if isinstance(divergence, ReverseKL):
+        return pair.reverse_kl()
+    alpha = cast(WeightedKL | JSG, divergence).alpha
+    a = _each(alpha)
+    both = (1 - a) ** 2 * pair.kl() + a**2 * pair.reverse_kl()
+    return both + pair.log_z(alpha) if isinstance(divergence, JSG) else both
+
+
+def _standardised(q: Distribution, p: Distribution) -> _Pair | None:
+    if not isinstance(p, Normal):
+        return None
+    if isinstance(q, LowRankMultivariateNormal):
+        delta = (q.loc - p.loc) / p.scale
+        variance = (q.cov_diag / p.scale.square()).expand_as(delta)
+        return _LowRank(delta, variance, q.cov_factor / p.scale.unsqueeze(-1))
+    if isinstance(q, MultivariateNormal):
+        return _Dense((q.loc - p.loc) / p.scale, q.scale_tril / p.scale.unsqueeze(-1))
+    return None
+
+
+@dataclass(frozen=True)
+class _LowRank:
+    """R = diag(variance) + factor factorᵀ."""
+
+    delta: Tensor  # (…, n)
+    variance: Tensor  # (…, n)
+    factor: Tensor  # (…, n, r)
+
+    def kl(self) -> Tensor:
+        own = _surplus(self.variance).sum(-1) + self.delta.square().sum(-1)
+        return 0.5 * (own + _square(self.factor) - _log_det(self._core()))
+
+    def reverse_kl(self) -> Tensor:
+        inside = self.factor / self.variance.unsqueeze(-1)
+        core = self._core()
+        shared = _square(_solve(core, inside.mT))
+        own = _surplus(self.variance.reciprocal()).sum(-1) - shared
+        return 0.5 * (own + _log_det(core) + self._far(core))
+
+    def log_z(self, alpha: float | Tensor) -> Tensor:
+        a, b = alpha, 1 - alpha
+        mean = _LowRank(self.delta, a + b * self.variance, _matrix(b) ** 0.5 * self.factor)
+        core = mean._core()
+        own = b * self.variance.log() - mean.variance.log()
+        logs = own.sum(-1) + _each(b) * _log_det(self._core()) - _log_det(core)
+        return 0.5 * (logs - _each(a * b) * mean._far(core))
+
+    def _core(self) -> Tensor:
+        """The Cholesky factor of I + factorᵀ diag(1/variance) factor, (…, r, r)."""
+        inner = self.factor.mT @ (self.factor / self.variance.unsqueeze(-1))
+        return _cholesky(inner + _one_like(inner))
+
+    def _far(self, core: Tensor) -> Tensor:
+        """δᵀR⁻¹δ by Woodbury's identity."""
+        near = self.delta / self.variance
+        along = self.factor.mT @ near.unsqueeze(-1)
+        shared = _solve(core, along)
+        return (self.delta * near).sum(-1) - _square(shared)
+
+
+@dataclass(frozen=True)
+class _Dense:
+    """R = tril trilᵀ."""
+
+    delta: Tensor  # (…, n)
+    tril: Tensor  # (…, n, n)
+
+    def kl(self) -> Tensor:
+        own = _surplus(_diagonal(self.tril).square()) + self.delta.square()
+        return 0.5 * (own.sum(-1) + _square(self.tril.tril(-1)))
+
+    def reverse_kl(self) -> Tensor:
+        one = _one_like(self.tril)
+        inverse = _solve(self.tril, one)
+        far = inverse @ self.delta.unsqueeze(-1)
+        own = _surplus(_diagonal(inverse).square()).sum(-1) + _square(far)
+        return 0.5 * (own + _square(inverse.tril(-1)))
+
+    def log_z(self, alpha: float | Tensor) -> Tensor:
+        a, b = alpha, 1 - alpha
+        one = _one_like(self.tril)
+        core = _cholesky(_matrix(b) * (self.tril @ self.tril.mT) + _matrix(a) * one)
+        far = _solve(core, self.delta.unsqueeze(-1))
+        logs = _each(b) * _log_det(self.tril) - _log_det(core)
+        return 0.5 * (logs - _each(a * b) * _square(far))
+
+
+def _surplus(variance: Tensor) -> Tensor:
+    """Twice the KL that a variance alone adds: v - 1 - log v."""
+    return (variance - 1) - variance.log()
+
+
+def _square(values: Tensor) -> Tensor:
+    """The sum of the squares of all entries of each matrix."""
+    return values.square().sum((-2, -1))
+
+
+def _solve(tril: Tensor, right: Tensor) -> Tensor:
+    solution: Tensor = torch.linalg.solve_triangular(tril, right, upper=False)
+    return solution
+
+
+def _one_like(matrix: Tensor) -> Tensor:
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1)
+
+
+def _log_det(tril: Tensor) -> Tensor:
+    """Log determinant of the matrix with this Cholesky factor."""
+    return 2 * _diagonal(tril).log().sum(-1)
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    # Without the check, for which a GPU would have to halt: the matrix is I plus a square.
+    factor: Tensor = torch.linalg.cholesky_ex(matrix).L
+    return factor
+
+
+def _each(alpha: float | Tensor) -> float | Tensor:
+    """An alpha per trial, (trials, 1), in line with a value per trial."""
+    return alpha.squeeze(-1) if isinstance(alpha, Tensor) and alpha.dim() else alpha
+
+
+def _matrix(alpha: float | Tensor) -> float | Tensor:
+    """An alpha per trial, (trials, 1), in line with a matrix per trial."""
+    return alpha.unsqueeze(-1) if isinstance(alpha, Tensor) and alpha.dim() else alpha
+
+
+# By draws, and over members -------------------------------------------------------------------
+
+
+def _sampled(
+    divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
+) -> Tensor:
+    if not whole_line(p):
+        raise ValueError(
+            f"draws give a wrong gradient against {type(p).__name__}, whose density has an edge: "
+            "use a prior on the whole line, or a MeanField posterior with JSA"
+        )
+    if isinstance(divergence, ReverseKL):
+        return _sampled_reverse_kl(q, p, 1 if weights is None else len(weights))
+    forward = _sampled_kl(q, p, weights)
+    if isinstance(divergence, KL):
+        return forward
+    a = _each(cast(WeightedKL, divergence).alpha)
+    reverse = _sampled(ReverseKL(), q, p, weights)
+    return (1 - a) ** 2 * forward + a**2 * reverse
+
+
+def _sampled_kl(q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
+    drawn = q.rsample(torch.Size([1])) if weights is None else weights
+    return (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
+
+
+def _sampled_reverse_kl(q: Distribution, p: Distribution, samples: int) -> Tensor:
+    wide = p.expand(common_shape(p.batch_shape, q.batch_shape + q.event_shape))
+    draw = wide.rsample if wide.has_rsample else wide.sample
+    drawn = draw(torch.Size([samples]))
+    return (log_density(wide, drawn).sum(-1) - q.log_prob(drawn)).mean(0)
+
+
+def _over_members(divergence: Divergence, q: Members, p: Distribution) -> Tensor:
+    each = q.component_distribution
+    shape = common_shape(p.batch_shape, q.batch_shape + q.event_shape)
+    # An axis for the members, in front of the weights.
+    own = rebatched(p.expand(shape), shape, lambda x: x.unsqueeze(len(shape) - 1))
+    if not isinstance(each, Independent):
+        return total(divergence, each, own).mean(-1)
+    marginals = each.base_dist
+    return Auto().prepare_total(divergence, marginals, own)(marginals, own, None).mean(-1)

@@ -1,0 +1,96 @@
+"""Gaussians whose weights move together along a few directions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import LowRankMultivariateNormal
+from torch.nn.functional import softplus
+
+from bayesdiv.compute.backend import draw
+from bayesdiv.divergence.gaussian import SoftplusNormal
+from bayesdiv.model.posteriors.base import checked, inverse_softplus, other_seed, standard_noise
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """A choice of posterior: a Gaussian with a covariance of low rank plus a diagonal.
+
+        q(w) = N(loc, diag(scale²) + factor factorᵀ),   factor of shape (weights, rank)
+
+    Memory and time grow with weights · rank. The divergence is KL, ReverseKL, WeightedKL or JSG of
+    all weights together, see `bayesdiv.divergence.joint`; JSA, which is per weight, is refused.
+
+    Args:
+        rank: how many directions.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(8, 1), bd.FanIn(), posterior=LowRank(rank=3))
+        >>> net.posterior.factor.shape
+        torch.Size([9, 3])
+    """
+
+    rank: int = 3
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, got {self.rank}")
+
+    def __call__(self, loc: Tensor, scale: Tensor) -> "LowRankGaussian":
+        """The posterior that starts at these means and scales."""
+        return LowRankGaussian(loc, scale, self.rank)
+
+
+class LowRankGaussian(nn.Module):
+    """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers.
+
+    Half of each weight's variance starts in the diagonal, half in the factor, with random signs: a
+    factor of zeros would never leave 0, since its expected gradient is 0 there.
+
+    Args:
+        loc: mean of each weight, (…, weights).
+        scale: standard deviation of each weight to start with.
+        rank: columns of the factor.
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor, rank: int) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.rho = nn.Parameter(inverse_softplus(scale * 0.5**0.5))
+        signs = 2 * torch.randint(2, (*loc.shape, rank), device=loc.device).to(loc) - 1
+        self.factor = nn.Parameter(signs * scale.unsqueeze(-1) * (0.5 / rank) ** 0.5)
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviation of the part that is independent per weight."""
+        return softplus(self.rho)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each weight."""
+        return self.loc
+
+    def marginals(self) -> None:
+        """None: the weights depend on each other."""
+
+    def distribution(self) -> LowRankMultivariateNormal:
+        """The joint Gaussian of all weights."""
+        return LowRankMultivariateNormal(
+            self.loc, self.factor, self.scale.square(), validate_args=False
+        )
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """Joint log density, (samples, …)."""
+        density: Tensor = self.distribution().log_prob(weights)
+        return density
+
+    def rsample(
+        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
+    ) -> Tensor:
+        """Draws of all weights, (samples, …, weights)."""
+        own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
+        noise = standard_noise(samples, self.factor[..., 0, :], other_seed(seed))
+        drawn = own + (noise.unsqueeze(-2) @ self.factor.mT).squeeze(-2)
+        return drawn if dtype is None else drawn.to(dtype)
