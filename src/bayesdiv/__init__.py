@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         StudentTNoise,
     )
     from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
+    from bayesdiv.model.posteriors.full_rank import FullRank
+    from bayesdiv.model.posteriors.low_rank import LowRank
     from bayesdiv.model.posteriors.mean_field import MeanField
     from bayesdiv.model.posteriors.point import Point
     from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
@@ -63,9 +65,11 @@ __all__ = [
     "Eager",
     "Exact",
     "FanIn",
+    "FullRank",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Looped",
+    "LowRank",
     "MeanField",
     "MonteCarlo",
     "Objective",
@@ -104,6 +108,8 @@ _HOMES = {
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
+    "bayesdiv.model.posteriors.full_rank": "FullRank",
+    "bayesdiv.model.posteriors.low_rank": "LowRank",
     "bayesdiv.model.posteriors.mean_field": "MeanField",
     "bayesdiv.model.posteriors.point": "Point",
     "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
-from bayesdiv.divergence import KL, Divergence
+from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.estimators import Auto, Computation, Estimator
 from bayesdiv.draws import Over, Weights, draw_weights, draws
 from bayesdiv.likelihoods import Likelihood
@@ -206,9 +207,7 @@ class Objective(nn.Module):
     def prepare(self, model: nn.Module) -> None:
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
         pairs = [(module.q(), module.p()) for module in bayesian_modules(model)]
-        self._prepared = [
-            (_kind(q, p), self.estimator.prepare_total(self.divergence, q, p)) for q, p in pairs
-        ]
+        self._prepared = [(_kind(q, p), self._rule(q, p)) for q, p in pairs]
 
     def _divergence(
         self, model: nn.Module, posteriors: Sequence[Distribution], weights: Weights, trials: int
@@ -227,6 +226,12 @@ class Objective(nn.Module):
         """The rule looked up before, unless it was for another kind of model."""
         if index < len(self._prepared) and self._prepared[index][0] == _kind(q, p):
             return self._prepared[index][1]
+        return self._rule(q, p)
+
+    def _rule(self, q: Distribution, p: Distribution) -> Computation:
+        """The sum over the weights of a product, by the estimator; else all weights together."""
+        if q.event_shape:
+            return partial(joint.total, self.divergence)
         return self.estimator.prepare_total(self.divergence, q, p)
 
     def _nll(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
