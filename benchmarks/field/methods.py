@@ -1,0 +1,296 @@
+"""The methods that are compared, each with a grid of as many settings as every other.
+
+A method is a function of a task and its settings that trains a network through `bd.fit` and
+returns what can be evaluated, by name.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+import bayesdiv as bd
+from bayesdiv.app.data.augmentation import Crop, Flip, Prepare
+from bayesdiv.app.nets.norms import estimate_statistics
+from bayesdiv.app.nets.resnet import ResNet
+from bayesdiv.model.bayesian import using
+from bayesdiv.model.recipes import WeightDecayPrior, matrices
+from bayesdiv.training.optimizers.schedules import Cosine
+from bayesdiv.training.optimizers.several import Several
+from benchmarks.field.data import MEAN, SCALE, Part
+from benchmarks.field.evaluation import Trained
+from benchmarks.field.peers import LastLayerLaplace, Swag, ivon_optimizer, ivon_step
+
+DECAY = 5e-4
+SAMPLES = 32
+Settings = dict[str, Any]
+
+
+@dataclass
+class Task:
+    """What a method is given: images on their device, the network, epochs, a seed."""
+
+    part: Part
+    net: ResNet
+    epochs: int
+    seed: int
+    batch: int = 256
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the images are."""
+        return self.part.x.device
+
+    @property
+    def num_data(self) -> int:
+        """How many images."""
+        return len(self.part.y)
+
+    def network(self) -> nn.Sequential:
+        """The network, drawn from the seed."""
+        torch.manual_seed(self.seed)
+        return self.net.build().to(self.device, memory_format=torch.channels_last)
+
+    def rate(self, value: float) -> Tensor:
+        """A learning rate that a recorded step can follow."""
+        return torch.tensor(value, device=self.device)
+
+    def sgd(self, parameters: list[nn.Parameter], lr: float, decay: float) -> SGD:
+        """SGD with Nesterov momentum, in one kernel on a GPU."""
+        fused = True if self.device.type == "cuda" else None
+        rate = self.rate(lr)
+        return SGD(parameters, rate, 0.9, weight_decay=decay, nesterov=True, fused=fused)
+
+    def inputs(self) -> Iterator[Tensor]:
+        """Some training images in batches, for statistics."""
+        return iter(self.part.x[: 40 * self.batch].split(self.batch))
+
+
+def prepared(network: nn.Module, task: Task) -> nn.Sequential:
+    """A network behind the preparation of its images: crops and flips in training."""
+    return nn.Sequential(Prepare(MEAN, SCALE, [Crop(4), Flip()]).to(task.device), network)
+
+
+def train(
+    task: Task,
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    objective: bd.Objective | None = None,
+    schedule: Callable[[int], float] | None = None,
+    step: Any = None,
+    after: Callable[[int], None] = lambda epoch: None,
+) -> None:
+    """Train through `bd.fit`; times of the epochs go to the task."""
+    from accelerate import Accelerator
+
+    on_card = task.device.type == "cuda"
+    rates = LambdaLR(optimizer, schedule or Cosine(task.epochs))
+    epochs = bd.fit(
+        model,
+        objective or bd.Objective(bd.Classes(), num_data=task.num_data),
+        bd.Batches(task.part.x, task.part.y, min(task.batch, task.num_data), task.seed),
+        optimizer,
+        task.epochs,
+        seed=task.seed,
+        step=step or (bd.Recorded() if on_card else bd.Eager()),
+        accelerator=Accelerator(mixed_precision="bf16") if on_card else Accelerator(cpu=True),
+    )
+    for epoch in epochs:
+        task.seconds.append(epoch.seconds)
+        rates.step()
+        after(epoch.number)
+
+
+def per_epoch(task: Task) -> float:
+    """The median time of an epoch, the first two of a run left out."""
+    return statistics.median(task.seconds[2:] or task.seconds)
+
+
+class Result(NamedTuple):
+    """Something to evaluate: the name of a method, its settings, the network."""
+
+    method: str
+    settings: Settings
+    trained: Trained | None  # None where the run diverged
+
+
+def sgd(task: Task, *, lr: float, decay: float, precisions: tuple[float, ...] = (25.0,)) -> list:
+    """Plain SGD, then a Laplace approximation of its last layer for each prior precision."""
+    network = task.network()
+    model = prepared(network, task)
+    train(task, model, task.sgd([*model.parameters()], lr, decay))
+    results = [Result("sgd", {"lr": lr, "decay": decay}, Trained(model, nullcontext, 1))]
+    laplace = LastLayerLaplace(model, task.part)
+    for precision in precisions:
+        draw = laplace.with_precision(precision)
+        results.append(Result("laplace", {"precision": precision}, Trained(model, draw, SAMPLES)))
+    return results
+
+
+def dropout(task: Task, *, share: float, lr: float = 0.1, decay: float = DECAY) -> list:
+    """MC dropout after each group of blocks (Gal and Ghahramani 2016)."""
+    network = task.network()
+    for name, layer in list(network.named_children()):
+        if name.startswith("layer"):
+            setattr(network, name, nn.Sequential(layer, nn.Dropout(share)))
+    model = prepared(network, task)
+    train(task, model, task.sgd([*model.parameters()], lr, decay))
+
+    @contextmanager
+    def dropping() -> Iterator[None]:
+        drops = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+        for module in drops:
+            module.train()
+        yield
+        for module in drops:
+            module.eval()
+
+    settings = {"share": share, "lr": lr, "decay": decay}
+    return [Result("dropout", settings, Trained(model, dropping, SAMPLES))]
+
+
+def swag(task: Task, *, swag_lr: float, lr: float = 0.1, decay: float = DECAY) -> list:
+    """SWAG (Maddox et al. 2019): a Gaussian through the last quarter of an SGD run."""
+    model = prepared(task.network(), task)
+    collected = Swag(model, rank=20)
+    first = max(1, round(0.75 * task.epochs))
+    cosine = Cosine(first)
+
+    def factor(epoch: int) -> float:
+        falling = cosine(epoch) if epoch < first else 0.0
+        return max(falling, swag_lr / lr)
+
+    def collect(epoch: int) -> None:
+        if epoch >= first:
+            collected.collect()
+
+    optimizer = task.sgd([*model.parameters()], lr, decay)
+    train(task, model, optimizer, schedule=factor, after=collect)
+
+    @contextmanager
+    def drawn() -> Iterator[None]:
+        collected.draw()
+        with torch.autocast(task.device.type, torch.bfloat16, enabled=task.device.type == "cuda"):
+            estimate_statistics(model, task.inputs())
+        yield
+
+    settings = {"swag_lr": swag_lr, "lr": lr, "decay": decay}
+    return [Result("swag", settings, Trained(model, drawn, SAMPLES))]
+
+
+def ivon(task: Task, *, lr: float, curvature: float, decay: float = DECAY) -> list:
+    """IVON (Shen et al. 2024), from its own package."""
+    model = prepared(task.network(), task)
+    optimizer = ivon_optimizer(
+        model.parameters(), lr=lr, ess=task.num_data, hess_init=curvature, weight_decay=decay
+    )
+    warm = max(0, min(5, task.epochs - 1))
+    train(task, model, optimizer, schedule=Cosine(task.epochs, warm), step=ivon_step)
+    settings = {"lr": lr, "curvature": curvature, "decay": decay}
+    return [Result("ivon", settings, Trained(model, optimizer.sampled_params, SAMPLES))]
+
+
+def bayesian(
+    task: Task,
+    divergence: bd.Divergence,
+    *,
+    name: str,
+    strength: float,
+    ratio: float = 1.0,
+    start: float = 0.5,
+    lr: float = 0.1,
+    rho_lr: float = 0.01,
+) -> list:
+    """One of ours with the prior that equals weight decay: SGD on means, Adam on scales."""
+    network = task.network()
+    prior = WeightDecayPrior(DECAY, task.num_data, strength, divergence, ratio)
+    net = bd.bayesianize(network, prior, where=matrices, start=start)
+    model = prepared(net, task)
+    objective = bd.Objective(
+        bd.Classes(), divergence, num_data=task.num_data, strength=strength
+    ).to(task.device)
+    fixed = [parameter for parameter in net.module.parameters()]
+    optimizer = Several(
+        task.sgd([net.posterior.loc], lr, 0.0),
+        task.sgd(fixed, lr, DECAY),
+        Adam([net.posterior.rho], task.rate(rho_lr), capturable=task.device.type == "cuda"),
+    )
+    train(task, model, optimizer, objective=objective)
+    settings = {"strength": strength, "ratio": ratio, "start": start, "lr": lr, "rho_lr": rho_lr}
+    return of_draws(name, settings | {"divergence": repr(divergence)}, model, task)
+
+
+def of_draws(name: str, settings: Settings, model: nn.Module, task: Task) -> list:
+    """The average over weight draws, its batch statistics estimated over draws too."""
+    with torch.autocast(task.device.type, torch.bfloat16, enabled=task.device.type == "cuda"):
+        estimate_statistics(model, task.inputs())
+
+    def drawn() -> Any:
+        return using(model, [weights.squeeze(0) for weights in bd.draw_weights(model, 1)])
+
+    return [Result(name, settings, Trained(model, drawn, SAMPLES))]
+
+
+class Method(NamedTuple):
+    """How to train, and the settings that are tried on validation images."""
+
+    train: Callable[..., list]
+    grid: tuple[Settings, ...]
+
+
+def _ours(divergence: Callable[[Settings], bd.Divergence], name: str) -> Callable[..., list]:
+    def run(task: Task, *, alpha: float | None = None, **settings: Any) -> list:
+        return bayesian(task, divergence({"alpha": alpha}), name=name, **settings)
+
+    return run
+
+
+METHODS: dict[str, Method] = {
+    "sgd": Method(
+        sgd,
+        tuple(
+            {"lr": lr, "decay": decay, "precisions": (1.0, 10.0, 50.0, 250.0)}
+            for lr, decay in ((0.1, 5e-4), (0.2, 5e-4), (0.1, 1e-3), (0.05, 5e-4))
+        ),
+    ),
+    "dropout": Method(dropout, tuple({"share": share} for share in (0.1, 0.05, 0.2, 0.3))),
+    "swag": Method(swag, tuple({"swag_lr": lr} for lr in (0.02, 0.01, 0.05, 0.1))),
+    "ivon": Method(
+        ivon,
+        tuple(
+            {"lr": lr, "curvature": h, "decay": decay}
+            for lr, h, decay in (
+                (0.2, 0.5, 5e-4),
+                (0.1, 0.5, 5e-4),
+                (0.2, 0.9, 5e-4),
+                (0.2, 0.5, 1e-4),
+            )
+        ),
+    ),
+    "kl": Method(
+        _ours(lambda _: bd.KL(), "kl"),
+        tuple({"strength": strength} for strength in (0.01, 0.003, 0.03, 0.1)),
+    ),
+    "jsg": Method(
+        _ours(lambda s: bd.JSG(s["alpha"]), "jsg"),
+        tuple(
+            {"alpha": alpha, "strength": strength}
+            for alpha, strength in ((0.1, 0.01), (0.1, 0.003), (0.1, 0.03), (0.5, 0.03))
+        ),
+    ),
+    "jsa": Method(
+        _ours(lambda s: bd.JSA(s["alpha"]), "jsa"),
+        tuple(
+            {"alpha": alpha, "strength": strength}
+            for alpha, strength in ((0.5, 0.04), (0.5, 0.01), (0.1, 0.01), (0.1, 0.03))
+        ),
+    ),
+}

@@ -1,0 +1,1 @@
+"""Optimizers for posteriors, and how their learning rates run over the epochs."""
