@@ -201,6 +201,39 @@ def test_a_stack_gives_each_trial_the_loss_it_would_have_alone():
             torch.testing.assert_close(many[index], one)
 
 
+@pytest.mark.parametrize("family", [bd.FullRank(), bd.LowRank(rank=1), bd.MeanField], ids=repr)
+def test_the_ratio_of_a_draw_takes_the_joint_density_of_its_weights(family):
+    torch.manual_seed(0)
+    x, y = torch.randn(5, 3).double(), torch.randn(5).double()
+    linear = nn.Linear(3, 1, bias=False).double()
+    net = bd.bayesianize(linear, bd.Prior(Normal, loc=0.0, scale=1.0), posterior=family, start=0.5)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    objective = Evidence(bd.Gaussian(NOISE).double(), RenyiVI(0.5), num_data=5, samples=4)
+    (weights,) = bd.draw_weights(net, 4)
+    loss = objective.each(net, (weights,), x, y)
+    q, w = net.q(), weights.detach().numpy()
+    covariance = q.covariance_matrix if q.event_shape else q.variance.diag()
+    own = stats.multivariate_normal(q.mean.detach().numpy(), covariance.detach().numpy())
+    believed = stats.norm(0, 1).logpdf(w).sum(-1)
+    data = stats.norm(w @ x.numpy().T, NOISE).logpdf(y.numpy()).sum(-1)
+    ratios = data + believed - own.logpdf(w)  # (4,)
+    wanted = -2 * np.log(np.exp(0.5 * ratios).mean()) / 5
+    assert loss.total.shape == ()
+    assert loss.total.item() == pytest.approx(wanted, rel=1e-6)
+    assert loss.divergence.item() == pytest.approx((own.logpdf(w) - believed).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [ChiVI(), TotalVariationVI(), RenyiVI(0.5)], ids=repr)
+def test_joint_posteriors_learn_by_every_method(method):
+    torch.manual_seed(0)
+    net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn(), posterior=bd.FullRank())
+    objective = Evidence(bd.Gaussian(NOISE), method, num_data=5, samples=6)
+    objective(net, torch.randn(5, 3), torch.randn(5)).total.backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in net.parameters())
+
+
 def test_methods_refuse_what_they_are_not_defined_for():
     with pytest.raises(ValueError, match="alpha must be finite and at least 0, got -1"):
         RenyiVI(-1)

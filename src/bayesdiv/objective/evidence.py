@@ -23,6 +23,7 @@ from torch.func import functional_call
 from bayesdiv.divergence import KL
 from bayesdiv.draws import Over, Weights, draws
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.objective.objective import Loss, Objective
 
 
@@ -253,9 +254,10 @@ class Evidence(Objective):
         score = torch.zeros_like(log_likelihood)
         for module, q, drawn in zip(modules, posteriors, weights, strict=True):
             log_p = module.p().log_prob(drawn).sum(-1)
-            path = path + (log_p - _fixed(q).log_prob(drawn).sum(-1))
-            full = full + (log_p - q.log_prob(drawn).sum(-1))
-            score = score + q.log_prob(drawn.detach()).sum(-1)
+            posterior = cast(Posterior, module.posterior)
+            path = path + (log_p - _joint_density(_fixed(q), drawn))
+            full = full + (log_p - posterior.log_prob(drawn))
+            score = score + posterior.log_prob(drawn.detach())
         return Ratios(full, path, score)
 
     def _conditional(self, outputs: Tensor) -> Distribution:
@@ -267,6 +269,12 @@ class Evidence(Objective):
     def extra_repr(self) -> str:
         """What the loss is made of."""
         return f"{self.method}, num_data={self.num_data}, samples={self.samples}"
+
+
+def _joint_density(q: Distribution, weights: Tensor) -> Tensor:
+    """Log density of all weights together, (samples, …), of a product or a joint distribution."""
+    density: Tensor = q.log_prob(weights)
+    return density if q.event_shape else density.sum(-1)
 
 
 def _fixed(q: Distribution) -> Distribution:
