@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         StudentTNoise,
     )
     from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
+    from bayesdiv.model.posteriors.ensemble import Ensemble
     from bayesdiv.model.posteriors.full_rank import FullRank
     from bayesdiv.model.posteriors.low_rank import LowRank
     from bayesdiv.model.posteriors.mean_field import MeanField
@@ -63,6 +64,7 @@ __all__ = [
     "Diverged",
     "Divergence",
     "Eager",
+    "Ensemble",
     "Exact",
     "FanIn",
     "FullRank",
@@ -108,6 +110,7 @@ _HOMES = {
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
+    "bayesdiv.model.posteriors.ensemble": "Ensemble",
     "bayesdiv.model.posteriors.full_rank": "FullRank",
     "bayesdiv.model.posteriors.low_rank": "LowRank",
     "bayesdiv.model.posteriors.mean_field": "MeanField",

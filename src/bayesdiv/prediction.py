@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bayesdiv.draws import BUSY, Looped, Over, Weights, all_random, draw_weights, draws
 from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.model.posteriors.ensemble import Mixture
 from bayesdiv.predictive import Predictive
 
 # Weights that stay in a CPU's last cache until they are used, 8 MiB in single precision: so drawn,
@@ -59,6 +60,7 @@ def predict(
         axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
         parts = _parts(x, axis, batch_size)
         few = _at_a_time(model, sum(shape.numel() for shape in shapes), x.device)
+        few = -(-few // _members(model)) * _members(model)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         groups = (draw_weights(model, count, posteriors) for count in counts)
@@ -140,6 +142,12 @@ def _way(model: nn.Module, part: Tensor) -> Over | None:
     """Draw by draw where one of them keeps a CPU busy, see `BUSY`; else what `draws` takes."""
     busy = part.device.type == "cpu" and part.numel() > BUSY
     return Looped() if busy and all_random(model) else None
+
+
+def _members(model: nn.Module) -> int:
+    """Of the largest ensemble in the model: draws by whole rounds reach all members equally."""
+    posteriors = [module.posterior for module in bayesian_modules(model)]
+    return max([q.members for q in posteriors if isinstance(q, Mixture)], default=1)
 
 
 def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:

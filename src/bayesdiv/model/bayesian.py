@@ -1,7 +1,7 @@
 """Any module turned Bayesian: its weights become draws of a posterior over one flat vector."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from bayesdiv.model.layout import Layout, Where, unfrozen
-from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import Prior, PriorFor, prior_scale
 
@@ -122,7 +122,7 @@ def bayesianize(
     module: nn.Module,
     prior: nn.Module | PriorFor,
     *,
-    posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField,
+    posterior: PosteriorFor | LaidOut = MeanField,
     where: Where = unfrozen,
     start: float = 0.1,
 ) -> Bayesian:
@@ -166,7 +166,8 @@ def bayesianize(
     loc = loc.to(torch.promote_types(loc.dtype, torch.float32))  # half precision cannot be trained
     made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
     scale = start * prior_scale(made()).to(loc).expand_as(loc)
-    return Bayesian(_without(module, layout), layout, posterior(loc, scale), made.to(loc))
+    q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
+    return Bayesian(_without(module, layout), layout, q(loc, scale), made.to(loc))
 
 
 def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> None:

@@ -1,12 +1,17 @@
 """What a posterior is: a module over one flat vector of weights."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute.backend import draw
+from bayesdiv.model.layout import Layout
+
+# From the mean and the scale of each weight to a posterior.
+PosteriorFor = Callable[[Tensor, Tensor], nn.Module]
 
 
 class Posterior(Protocol):
@@ -39,7 +44,15 @@ class Posterior(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each weight, (…, weights): where `at_mean` runs the network."""
+        """Where `at_mean` runs the network, (…, weights); the mean, unless that is no network."""
+
+
+@runtime_checkable
+class LaidOut(Protocol):
+    """A choice of posterior that looks at the weight tensors one by one, such as `Ensemble`."""
+
+    def laid_out(self, layout: Layout) -> PosteriorFor:
+        """The choice for weights of this layout."""
 
 
 def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
