@@ -23,9 +23,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import bayesdiv as bd
-from bayesdiv.app.data import Part
-from bayesdiv.app.data.images import Parts
+from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
+from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.draws import Over
 from bayesdiv.objective.objective import Loss
 from reproduction.images.protocol import CONTENDERS, OURS, Setting
@@ -63,12 +63,12 @@ def medians(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def images() -> Parts:
+def images() -> Splits:
     """Some batches of noise: what a step costs depends on no image."""
     x = torch.rand(4 * BATCH, 3, 32, 32, device=DEVICE).bfloat16()
     y = torch.arange(len(x), device=DEVICE) % 10
     few = Part(x[:BATCH], y[:BATCH])
-    return Parts(Part(x, y), few, few)
+    return Splits(Part(x, y), few, few, Classification(tuple("0123456789")))
 
 
 def single_draw(name: str, pixels: int, stem: Stem) -> Callable[[], None]:

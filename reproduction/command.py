@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from bayesdiv.app import runs
-from bayesdiv.app.cli.console import complain, errors, output, say
-from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.console import complain, errors, output, say
+from bayesdiv.app.options import command_parser
 from reproduction.catalogue import CATALOGUE, chosen
 from reproduction.item import Effort, Outcome
 from reproduction.page import TAKES_HOURS, Shown, page, standing, told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bayesdiv as bd
-from bayesdiv.app import EXTRA
+from bayesdiv.app.extra import EXTRA
 
 ROOT = Path(__file__).parents[1]
 
@@ -102,8 +102,9 @@ INSTALL = "pip install 'bayesdiv[app]'"
     [
         "import bayesdiv; bayesdiv.BayesianRegressor",
         "from bayesdiv import BayesianClassifier",
-        "import bayesdiv.app.experiment",
-        "from bayesdiv.app.data.table import read",
+        "import bayesdiv.app.tuning.search",
+        "import bayesdiv.app.settings",
+        "from bayesdiv.app.data.files import read",
     ],
 )
 @pytest.mark.parametrize("hidden", [EXTRA, ("pandas",)])

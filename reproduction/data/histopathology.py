@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data import DataError, Part
-from bayesdiv.app.data.images import FOLDS, Parts, check_fold
+from bayesdiv.app.data.images import FOLDS, check_fold
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.tasks.classification import Classification
 
 CLASSES = ("no IDC", "IDC")
 FOLDER = "IDC_regular_ps50_idx5"
@@ -46,9 +47,8 @@ class Patches:
     Examples:
         >>> pixels = torch.zeros(10, 3, 50, 50, dtype=torch.uint8)
         >>> patches = Patches(pixels, torch.zeros(10).long(), torch.arange(10) // 5, ("7", "8"), 0)
-        >>> train, validation, test = patches.fold(1)
-        >>> len(train.x), len(validation.x), len(test.x)
-        (6, 2, 2)
+        >>> [len(part.x) for part in patches.fold(1).parts]
+        [6, 2, 2]
     """
 
     images: Tensor
@@ -61,7 +61,7 @@ class Patches:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def fold(self, number: int, seed: int = 0, by: "Split | None" = None) -> Parts:
+    def fold(self, number: int, seed: int = 0, by: "Split | None" = None) -> Splits:
         """Run `number` of five: a fifth is tested on, of the rest the `number`-th fifth validates.
 
         Args:
@@ -71,9 +71,9 @@ class Patches:
         """
         return self.at((by or at_random)(self, number, seed))
 
-    def at(self, rows: "Rows") -> Parts:
+    def at(self, rows: "Rows") -> Splits:
         """The patches of these rows."""
-        return Parts(*(Part(self.images[part], self.labels[part]) for part in rows))
+        return Splits.at(self.images, self.labels, rows, Classification(self.classes))
 
 
 class Rows(NamedTuple):
@@ -178,7 +178,7 @@ def read_patches(folder: str | Path | None = None, *, cache: str | Path | None =
     Examples:
         >>> read_patches("nowhere")
         Traceback (most recent call last):
-        bayesdiv.app.data.DataError: histopathology must be a folder of PATIENT/CLASS/*.png, got ...
+        bayesdiv.app.data.splits.DataError: histopathology must be a folder of ...
     """
     files = _listed(_root(_named(folder)))
     if cache is None:
@@ -209,7 +209,7 @@ def load_patches(file: str | Path) -> Patches:
     Examples:
         >>> load_patches("nowhere.npz")
         Traceback (most recent call last):
-        bayesdiv.app.data.DataError: nowhere.npz does not exist
+        bayesdiv.app.data.splits.DataError: nowhere.npz does not exist
     """
     return _loaded(Path(file))[0]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bayesdiv.app.data import DataError
-from bayesdiv.app.data.images import Images, Parts
+from bayesdiv.app.data.images import Images
+from bayesdiv.app.data.splits import DataError, Splits
 from reproduction.images.results import BY_PATIENT, Place
 from reproduction.images.training import Execution
 
@@ -91,7 +91,7 @@ def _patches(folder: Path | None, device: torch.device) -> Any:
     return replace(read, images=read.images.to(device), labels=read.labels.to(device))
 
 
-def parts(data: str, place: Place, folder: Path | None, device: torch.device) -> Parts:
+def parts(data: str, place: Place, folder: Path | None, device: torch.device) -> Splits:
     """The data of a run, on the device."""
     if data not in SETS:
         raise DataError(f"data must be one of {', '.join(SETS)}, got {data!r}")
@@ -101,5 +101,5 @@ def parts(data: str, place: Place, folder: Path | None, device: torch.device) ->
 
     patients = BY_PATIENT in place.tag
     split = histopathology.by_patient if patients else histopathology.at_random
-    whole: Parts = _patches(folder, device).fold(place.fold, by=split)
+    whole: Splits = _patches(folder, device).fold(place.fold, by=split)
     return whole

@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 
 import bayesdiv
 from bayesdiv import metrics
-from bayesdiv.app.data import Part
-from bayesdiv.app.data.images import Parts, complement, resized
+from bayesdiv.app.data.images import complement, resized
+from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.divergence.estimators import Auto
 from bayesdiv.model.bayesian import Bayesian, bayesianize
@@ -46,6 +46,7 @@ ROOM = 1 << 32
 """Bytes of images that are resized once and kept; more are resized in each step."""
 _AT_A_TIME = 2000  # images that are resized together
 _WARM_STEPS = 2  # before a recording: they build the optimizer's state and choose algorithms
+PARTS = ("train", "validation", "test")
 
 
 def as_stored(kernel: Tensor) -> Tensor:
@@ -136,12 +137,12 @@ def seen(x: Tensor, pixels: int, execution: Execution) -> Tensor:
     return x.contiguous(memory_format=execution.images)
 
 
-def shown(data: Parts, protocol: Protocol, execution: Execution) -> Parts:
+def shown(data: Splits, protocol: Protocol, execution: Execution) -> Splits:
     """All images as the network takes them, where they are few enough to be kept; else as stored.
 
     At 64 pixels resizing would be a tenth of a step; at 224 all images would not leave much room.
     """
-    pixels = sum(len(part.x) for part in data) * 3 * protocol.pixels**2
+    pixels = sum(len(part.x) for part in data.parts) * 3 * protocol.pixels**2
     if pixels * execution.dtype.itemsize > ROOM:
         return data
 
@@ -149,7 +150,7 @@ def shown(data: Parts, protocol: Protocol, execution: Execution) -> Parts:
         pieces = [seen(piece, protocol.pixels, execution) for piece in x.split(_AT_A_TIME)]
         return torch.cat(pieces).contiguous(memory_format=execution.images)
 
-    return Parts(*(Part(whole(part.x), part.y) for part in data))
+    return data.mapped(lambda part: Part(whole(part.x), part.y))
 
 
 def taken(x: Tensor, at: Tensor) -> Tensor:
@@ -179,7 +180,7 @@ class Training:
     """One network in training: its parameters, its optimizer and what a step reads and writes."""
 
     def __init__(
-        self, data: Parts, setting: Setting, protocol: Protocol, seed: int, execution: Execution
+        self, data: Splits, setting: Setting, protocol: Protocol, seed: int, execution: Execution
     ) -> None:
         device = data.train.x.device
         data = shown(data, protocol, execution)
@@ -256,8 +257,8 @@ class Training:
                 parameter.copy_(value)
 
 
-def _network(data: Parts, setting: Setting, protocol: Protocol) -> Bayesian:
-    classes = int(max(part.y.max() for part in data)) + 1
+def _network(data: Splits, setting: Setting, protocol: Protocol) -> Bayesian:
+    classes = int(max(part.y.max() for part in data.parts)) + 1
     network = ResNet(classes=max(classes, 2), stem=protocol.stem, width=protocol.width).build()
     contender = CONTENDERS[setting.contender]
     # A point estimate has no scale that could shrink: its Gaussian is the prior's.
@@ -350,7 +351,7 @@ def _thin(predictive: Predictive, y: Tensor) -> dict[str, list[float]]:
 
 def assessed(training: Training, epoch: int) -> dict[str, Any]:
     """All scores of the network as it stands, at the mean and averaged over draws."""
-    train, validation, test = training.data
+    train, validation, test = training.data.parts
     samples = training.protocol.test_samples
     divergence = penalty(training)
     penalised = training.setting.strength * divergence
@@ -372,7 +373,7 @@ def assessed(training: Training, epoch: int) -> dict[str, Any]:
 
 
 def run(
-    data: Parts,
+    data: Splits,
     setting: Setting,
     protocol: Protocol = OURS,
     *,
@@ -410,7 +411,7 @@ def run(
         "setting": asdict(setting),
         "protocol": protocol.told(),
         "seed": seed,
-        "sizes": {name: len(part.y) for name, part in zip(data._fields, data, strict=True)},
+        "sizes": {name: len(part.y) for name, part in zip(PARTS, data.parts, strict=True)},
         "weights": training.model.layout.size,
         "history": history,
         "diverged": diverged is not None,

@@ -17,10 +17,9 @@ import torch
 from rich.console import Console
 from scipy.stats import norm
 
-from bayesdiv.app import cli, plots, runs, tuning
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app.cli import console
-from bayesdiv.app.data import load
+from bayesdiv.app import checkpoint, cli, console, plots, runs, tuning
+from bayesdiv.app import training as trainings
+from bayesdiv.app.data.loading import load
 from bayesdiv.training.fit import Diverged
 from command import call
 
@@ -89,14 +88,14 @@ LOSSES = ["--divergences", "KL", "JSA:0.5", "deterministic", "--seeds", "1", *QU
 
 def given(monkeypatch, found):
     """Trainings whose test metrics are these, by the loss."""
-    whole = experiments.train
+    whole = trainings.train
 
     def train(splits, divergence, training, **rest):
         experiment, result = whole(splits, divergence, training, **rest)
         name = "deterministic" if divergence is None else type(divergence).__name__
         return experiment, {**result, "test": found[name]}
 
-    monkeypatch.setattr(experiments, "train", train)
+    monkeypatch.setattr(trainings, "train", train)
 
 
 def test_compare_marks_all_that_are_best_and_none_where_all_are_alike(numbers, monkeypatch, capsys):
@@ -164,7 +163,7 @@ def test_a_comparison_that_is_stopped_leaves_nothing_behind(numbers, monkeypatch
     def stop(*arguments, **rest):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiments, "train", stop)
+    monkeypatch.setattr(trainings, "train", stop)
     assert call("compare", numbers, *one) == 130
     assert call("compare", numbers, *one, "--out", "new/folder") == 130
     assert {path: path.read_bytes() for path in Path("comparisons").rglob("*.*")} == before
@@ -173,13 +172,13 @@ def test_a_comparison_that_is_stopped_leaves_nothing_behind(numbers, monkeypatch
 
 
 def test_compare_warms_up_every_loss_before_it_takes_the_time(numbers, monkeypatch):
-    rows, whole = [], experiments.train
+    rows, whole = [], trainings.train
 
     def train(splits, divergence, training, **rest):
         rows.append((divergence is None, splits.num_data))
         return whole(splits, divergence, training, **rest)
 
-    monkeypatch.setattr(experiments, "train", train)
+    monkeypatch.setattr(trainings, "train", train)
     both = ["--divergences", "KL", "deterministic", "--seeds", "1", *QUICK, "--batch_size", "7"]
     assert call("compare", numbers, *both) == 0
     assert rows == [(False, 7), (True, 7), (False, 36), (True, 36)]
@@ -326,18 +325,21 @@ def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, pa
     assert f"{runs.read_json(run / 'metrics.json')['test']['rmse']:.3f}" in capsys.readouterr().out
 
 
-def test_a_run_without_a_fingerprint_is_evaluated_as_before(run, numbers, capsys):
-    told = json.loads((run / "settings.json").read_text())
-    assert len(told.pop("fingerprint")) == 64
-    (run / "settings.json").write_text(json.dumps(told))
-    assert call("evaluate", run) == 0
-    table(80).to_csv(numbers, index=False)
-    assert call("evaluate", run) == 2
+@pytest.mark.parametrize("command", ["show", "evaluate", "report", "train"])
+def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(run, numbers, command, capsys):
+    told = (run / "settings.json").read_text().replace('"format": 2', '"format": 1')
+    (run / "settings.json").write_text(told)
+    (run / "metrics.json").unlink()
+    capsys.readouterr()
+    given = [numbers, "--out", run] if command == "train" else [run]
+    assert call(command, *given) == 2
+    said = " ".join(complaint(capsys).split())
+    assert "has format 1, and this version reads 2: use the version of bayesdiv that wrote" in said
 
 
 def stopped(numbers, *options) -> None:
     """A run that was stopped after one epoch, in the folder parts."""
-    whole, seen = experiments._Keeper.after, []
+    whole, seen = checkpoint.Keeper.after, []
 
     def after(self, epoch, validation):
         if seen:
@@ -346,7 +348,7 @@ def stopped(numbers, *options) -> None:
         seen.append(epoch.number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments._Keeper, "after", after)
+        patch.setattr(checkpoint.Keeper, "after", after)
         assert call("train", numbers, *options, "--out", "parts") == 130
 
 
@@ -388,14 +390,14 @@ def test_a_loss_that_diverges_does_not_stop_the_others(numbers, capsys):
 
 
 def test_a_seed_that_diverges_is_shown_and_earns_no_star(numbers, capsys, monkeypatch):
-    whole = experiments.train
+    whole = trainings.train
 
     def train(splits, divergence, training, **rest):
         if divergence is not None and training.seed == 1:
             raise Diverged("the nll of batch 1 of epoch 1 is inf: lower the learning rate")
         return whole(splits, divergence, training, **rest)
 
-    monkeypatch.setattr(experiments, "train", train)
+    monkeypatch.setattr(trainings, "train", train)
     arguments = ["--divergences", "KL", "deterministic", "--seeds", "2", *QUICK]
     assert call("compare", numbers, "--target", "y", *arguments) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "KL" in line]
@@ -476,7 +478,7 @@ def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
     options = ["--target", "y", "--divergence", "JSA", "--epochs", "60", "--test_samples", "5"]
     assert call("train", numbers, *options, "--out", "whole") == 0
     code = (
-        "from bayesdiv.app import cli, experiment; experiment.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
+        "from bayesdiv.app import checkpoint, cli; checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
         "cli.main()"
     )
     command = [sys.executable, "-c", code, "train", str(numbers), *options, "--out", "parts"]
@@ -601,11 +603,11 @@ def test_a_setting_given_outside_its_range_is_noted(numbers, capsys):
 def test_a_finished_tune_trains_only_what_it_has_not_trained_yet(numbers, monkeypatch):
     trained = []
 
-    def counted(*arguments, train=experiments.train):
+    def counted(*arguments, train=trainings.train):
         trained.append(arguments[1:3])
         return train(*arguments)
 
-    monkeypatch.setattr(experiments, "train", counted)
+    monkeypatch.setattr(trainings, "train", counted)
     command = ["tune", numbers, "--target", "y", "--out", "t", *FEW, "--divergence", "KL"]
     command += ["--strength_range", "5", "6"]  # the best are not those given
     assert call(*command) == 0
@@ -815,7 +817,7 @@ BAD_RUNS = [
     ("settings.json", lambda content: content[:40], "damaged"),
     (
         "settings.json",
-        lambda content: content.replace(b'"format": 1', b'"format": 99'),
+        lambda content: content.replace(b'"format": 2', b'"format": 99'),
         "format 99",
     ),
     ("settings.json", lambda content: content.replace(b'"MLP"', b'"Big"'), "damaged"),

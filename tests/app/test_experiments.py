@@ -8,9 +8,12 @@ import torch
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv.app import checkpoint, runs
 from bayesdiv.app import experiment as experiments
-from bayesdiv.app import runs
-from bayesdiv.app.data import Part, load
+from bayesdiv.app import settings as run_settings
+from bayesdiv.app import training as trainings
+from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.splits import Part
 from bayesdiv.app.experiment import Training
 
 QUICK = Training(epochs=3, test_samples=20)
@@ -19,7 +22,7 @@ QUICK = Training(epochs=3, test_samples=20)
 @pytest.fixture(scope="module")
 def diabetes():
     splits = load("diabetes")
-    return splits, *experiments.train(splits, bd.JSA(0.3), QUICK)
+    return splits, *trainings.train(splits, bd.JSA(0.3), QUICK)
 
 
 def test_nll_in_original_units_is_the_normalised_one_plus_log_scale(diabetes):
@@ -54,8 +57,8 @@ def test_the_best_epoch_is_kept_and_every_loss_starts_alike(diabetes):
 def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
     splits = load("breast_cancer")
     training = Training(epochs=2, test_samples=5, balance=True)
-    experiment, _ = experiments.train(splits, bd.JSG(0.1), training, folder=tmp_path / "run")
-    again, settings = experiments.restore(tmp_path / "run")
+    experiment, _ = trainings.train(splits, bd.JSG(0.1), training, folder=tmp_path / "run")
+    again, settings = run_settings.restore(tmp_path / "run")
     one, two = (e.predict(splits.test.x).probabilities for e in (experiment, again))
     assert torch.equal(one, two)
     assert torch.equal(again.likelihood.class_weights, experiment.likelihood.class_weights)
@@ -67,8 +70,8 @@ def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
 def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeypatch, place):
     """Wherever Ctrl-C comes, the run goes on as if it had not: bit for bit."""
     splits, training = load("diabetes"), Training(epochs=4, test_samples=5)
-    whole, result = experiments.train(splits, bd.KL(), training, folder=tmp_path / "whole")
-    owner = runs if place == "append_history" else experiments._Keeper
+    whole, result = trainings.train(splits, bd.KL(), training, folder=tmp_path / "whole")
+    owner = runs if place == "append_history" else checkpoint.Keeper
     original = getattr(owner, place)
 
     def stop(*arguments):
@@ -80,10 +83,10 @@ def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(owner, place, stop)
         with pytest.raises(KeyboardInterrupt):
-            experiments.train(splits, bd.KL(), training, folder=tmp_path / "parts")
+            trainings.train(splits, bd.KL(), training, folder=tmp_path / "parts")
     told = runs.load_state(tmp_path / "parts" / runs.CHECKPOINT, {})
     assert told["epoch"] == 1
-    parts, again = experiments.train(splits, bd.KL(), training, folder=tmp_path / "parts")
+    parts, again = trainings.train(splits, bd.KL(), training, folder=tmp_path / "parts")
     assert again["test"] == result["test"]
     assert again["best_epoch"] == result["best_epoch"]
     one, two = whole.model.state_dict(), parts.model.state_dict()
@@ -93,14 +96,14 @@ def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeyp
 
 def test_a_fingerprint_tells_any_row_of_any_part(diabetes):
     splits = diabetes[0]
-    found = {experiments.fingerprint(splits)}
+    found = {run_settings.fingerprint(splits)}
     for name in ("train", "validation", "test"):
         for which in (0, 1):
             part = [rows.clone() for rows in getattr(splits, name)]
             part[which].view(-1)[-1] += 1e-3
-            found.add(experiments.fingerprint(replace(splits, **{name: Part(*part)})))
+            found.add(run_settings.fingerprint(replace(splits, **{name: Part(*part)})))
     assert len(found) == 7
-    assert experiments.fingerprint(load("diabetes")) in found
+    assert run_settings.fingerprint(load("diabetes")) in found
 
 
 @pytest.mark.parametrize(
@@ -115,4 +118,4 @@ def test_a_fingerprint_tells_any_row_of_any_part(diabetes):
     ],
 )
 def test_what_was_learned_of_data_may_differ_in_its_last_digits(one, two, alike):
-    assert experiments._alike(one, two) is alike
+    assert run_settings._alike(one, two) is alike

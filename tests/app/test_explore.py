@@ -13,8 +13,7 @@ from torch.distributions import Laplace, Normal, StudentT, Uniform
 
 import browser
 from bayesdiv import JSA, JSG, KL, Exact, Quadrature
-from bayesdiv.app import explore, plots
-from bayesdiv.app.cli import console
+from bayesdiv.app import console, explore, plots
 from command import call
 
 DRAWN = "document.querySelector('#sweep circle') !== null"

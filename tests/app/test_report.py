@@ -20,11 +20,10 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 
 import browser
 from bayesdiv import JSA, KL
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app import report
-from bayesdiv.app.cli import console
+from bayesdiv.app import console, metric, report, runs
+from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
-from bayesdiv.app.data import load
+from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.report import charts, reading, sections, targets
 from command import call
@@ -44,10 +43,10 @@ def frame(rows=80):
 
 def trained(data, folder, divergence, training=QUICK, **source):
     """A run as `bayesdiv train` writes it."""
-    kept = {"data": str(data), "target": None, "noise": 0.0, "bias": None, "as_classes": None}
+    kept = {"data": str(data), "target": None, "noise": 0.0, "bias": None, "task": None}
     kept |= {"seed": training.seed, **source}
     splits = load(data, target=kept["target"], seed=kept["seed"], noise=kept["noise"])
-    experiments.train(splits, divergence, training, folder=folder, source=kept)
+    trainings.train(splits, divergence, training, folder=folder, source=kept)
     return folder
 
 
@@ -299,7 +298,7 @@ def test_examples_of_a_regression_have_the_spread_and_the_quantiles_of_the_mixtu
     ],
 )
 def test_the_best_of_a_column(key, values, wanted):
-    assert sections.best(key, values) == wanted
+    assert metric.best(key, values, sections._digits) == wanted
 
 
 def test_images_are_shown_as_they_are(made):
@@ -371,7 +370,7 @@ def test_an_axis_has_round_numbers_for_values_of_any_size(size):
 def test_metrics_below_a_thousandth_keep_three_digits():
     assert sections._digits(1.2345e-30) == "1.23e-30"
     assert sections._digits(0.25) == "0.2500"
-    assert sections.best("rmse", [1e-30, 2e-30]) == {0}
+    assert metric.best("rmse", [1e-30, 2e-30], sections._digits) == {0}
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 7])
@@ -468,12 +467,13 @@ def test_test_rows_that_changed_are_not_drawn_beside_the_metrics_of_before(moved
     assert "of all targets inside" not in page
 
 
-def test_a_run_without_a_fingerprint_has_its_page(moved):
+def test_settings_without_a_fingerprint_are_damaged(moved):
     path = moved / "runs" / "kl" / "settings.json"
     told = json.loads(path.read_text())
     del told["fingerprint"]
     path.write_text(json.dumps(told))
-    assert "of all targets inside" in report.page([moved / "runs" / "kl"])
+    with pytest.raises(runs.RunError, match=r"settings\.json is damaged: 'fingerprint'"):
+        report.page([moved / "runs" / "kl"])
 
 
 def test_runs_whose_file_moved_are_reported_together(made, moved):
@@ -487,7 +487,7 @@ def test_runs_whose_file_moved_are_reported_together(made, moved):
 
 
 def test_a_run_that_does_not_say_where_its_data_came_from_has_a_page_too(tmp_path):
-    experiments.train(load("diabetes"), KL(), Training(epochs=1, test_samples=4), folder=tmp_path)
+    trainings.train(load("diabetes"), KL(), Training(epochs=1, test_samples=4), folder=tmp_path)
     assert "does not say where its data came from" in report.page([tmp_path])
 
 

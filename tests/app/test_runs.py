@@ -223,7 +223,7 @@ def test_another_format_number_is_told_in_one_line(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(RunError) as error:
         runs.load_state(path, {"model": model()})
-    assert "has format 99, this version reads 1" in one_line(error)
+    assert "has format 99, and this version reads 2" in one_line(error)
 
 
 def test_a_safetensors_file_of_others_is_told_in_one_line(tmp_path):

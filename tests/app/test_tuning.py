@@ -18,11 +18,12 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app import plots, tuning
-from bayesdiv.app.data import load
+from bayesdiv.app import training as trainings
+from bayesdiv.app import tuning
+from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.tuning import LogUniform, Search, Space, Uniform, workers
+from bayesdiv.app.tuning import plots as search_plots
 from bayesdiv.app.tuning.study import opened
 
 QUICK = Training(epochs=4, test_samples=5, hidden=(5,))
@@ -433,11 +434,11 @@ def test_an_experiment_is_searched_over_alpha_strength_and_learning_rate(tmp_pat
 def test_the_value_of_a_single_epoch_is_the_validation_nll_that_training_reports(
     tmp_path, diabetes
 ):
-    """The trial trains by its own loop; `experiments.train` is where its settings are used."""
+    """The trial trains by its own loop; `trainings.train` is where its settings are used."""
     once = dataclasses.replace(QUICK, epochs=1)
     search = Search(tmp_path / "study.db", trials=1)
     tuned = tuning.tune_experiment(diabetes, bd.JSA(0.5), once, search, folds=1)
-    _, result = experiments.train(diabetes, bd.JSA(0.5), once)
+    _, result = trainings.train(diabetes, bd.JSA(0.5), once)
     assert tuned.best.value == pytest.approx(result["validation"]["nll"], rel=1e-6)
 
 
@@ -453,7 +454,7 @@ def test_rows_that_choose_the_epoch_do_not_measure_it(tmp_path, diabetes):
     search = Search(tmp_path / "study.db", trials=1)
     space = Space(learning_rate=LogUniform(1e-3, 0.1))
     tuned = tuning.tune_experiment(noise, bd.KL(), wild, search, space=space, folds=1)
-    _, result = experiments.train(noise, bd.KL(), wild)
+    _, result = trainings.train(noise, bd.KL(), wild)
     assert tuned.training == wild
     assert tuned.best.value > result["validation"]["nll"]
 
@@ -503,7 +504,7 @@ def test_rmse_is_an_aim_for_a_regression_alone(tmp_path, diabetes):
         tuning.tune_experiment(load("breast_cancer"), bd.KL(), QUICK, search)
     once = dataclasses.replace(QUICK, epochs=1)
     tuned = tuning.tune_experiment(diabetes, bd.KL(), once, search, folds=1)
-    _, result = experiments.train(diabetes, bd.KL(), once)
+    _, result = trainings.train(diabetes, bd.KL(), once)
     # The trial takes the mean of two halves; the root of a mean is not the mean of roots.
     assert tuned.best.value == pytest.approx(result["validation"]["rmse"], rel=0.02)
 
@@ -573,7 +574,7 @@ def tried_with(values: list[float]) -> list[tuning.Tried]:
 
 def worse_than_shown(values: list[float], aim: tuning.Aim) -> list[float]:
     """The numbers of the trials that the history marks as worse than shown."""
-    axes = plots.search_history(tried_with(values), aim, "").axes[0]
+    axes = search_plots.search_history(tried_with(values), aim, "").axes[0]
     marks = [c for c in axes.collections if c.get_label() == "worse than shown"]
     return [x for mark in marks for x, _ in mark.get_offsets().tolist()]
 
@@ -589,10 +590,10 @@ def test_the_history_marks_the_trials_far_off_and_never_the_best(aim):
 
 def test_the_contour_of_few_trials_is_points_alone_and_of_many_has_round_ticks():
     values = [5.4357951 + 0.0123 * k for k in range(12)]
-    few = plots.search_contour(tried_with(values[:9]), ("alpha", "strength"), tuning.NLL, "")
+    few = search_plots.search_contour(tried_with(values[:9]), ("alpha", "strength"), tuning.NLL, "")
     assert len(few.axes) == 1
     assert not [c for c in few.axes[0].collections if isinstance(c, QuadContourSet)]
-    many = plots.search_contour(tried_with(values), ("alpha", "strength"), tuning.NLL, "")
+    many = search_plots.search_contour(tried_with(values), ("alpha", "strength"), tuning.NLL, "")
     many.draw_without_rendering()
     _, bar = many.axes
     ticks = [tick.get_text() for tick in bar.get_yticklabels()]

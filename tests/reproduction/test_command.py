@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import browser
-from bayesdiv.app import runs
-from bayesdiv.app.cli import console
+from bayesdiv.app import console, runs
 from command import reproduce as call
 from reproduction import published
 from reproduction.catalogue import CATALOGUE, chosen

@@ -11,9 +11,9 @@ import torch
 import yaml
 
 from bayesdiv.app import runs
-from bayesdiv.app.data import Part
-from bayesdiv.app.data.images import Parts
+from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.nets.resnet import small_stem
+from bayesdiv.app.tasks.classification import Classification
 from reproduction.images import results as images_results
 from reproduction.images import running as images_running
 from reproduction.images.plans import ALL, read_settings
@@ -44,7 +44,7 @@ def tiny_run(name, fold):
     y = torch.arange(80) % 2
     x = torch.randn(80, 3, 8, 8, generator=generator) + y.reshape(-1, 1, 1, 1) / 2
     cuts = (slice(0, 40), slice(40, 60), slice(60, 80))
-    data = Parts(*(Part(x[cut], y[cut]) for cut in cuts))
+    data = Splits.at(x, y, cuts, Classification(("a", "b")))
     setting = replace(Setting(name, **CONTENDERS[name].first), learning_rate=3e-3)
     return run(data, setting, TINY, seed=fold)
 

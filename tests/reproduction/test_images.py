@@ -16,9 +16,9 @@ from torch.nn.functional import conv2d, softplus
 
 from bayesdiv import KL, Classes, Objective, Predictive
 from bayesdiv.app import runs
-from bayesdiv.app.data import DataError, Part
-from bayesdiv.app.data.images import Parts
+from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.nets.resnet import small_stem
+from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.compute import fused
 from reproduction.images import protocol as images_protocol
 from reproduction.images import results as images_results
@@ -45,7 +45,7 @@ def tiny_data(classes=2, seed=0):
     x[y == 0, :, ::2, :] += 1
     x[y == 1, :, :, ::2] += 1
     cuts = (slice(0, 40), slice(40, 60), slice(60, 80))
-    return Parts(*(Part(x[cut], y[cut]) for cut in cuts))
+    return Splits.at(x, y, cuts, Classification(("a", "b")))
 
 
 def first_setting(name, **changes):
@@ -271,14 +271,18 @@ def test_images_resized_once_are_those_resized_in_each_step(memory, monkeypatch)
     pixels = torch.randint(256, (40, 3, 6, 6), generator=torch.Generator().manual_seed(0))
     part = Part(pixels.to(torch.uint8), torch.arange(40) % 2)
     execution = Execution(images=memory)
-    kept = images.shown(Parts(part, part, part), TINY, execution)
+    data = Splits(part, part, part, Classification(("a", "b")))
+    kept = images.shown(data, TINY, execution)
     at = torch.tensor([7, 0, 39])
     wanted = images.seen(part.x[at], TINY.pixels, execution)
     found = images.taken(kept.train.x, at)
     torch.testing.assert_close(found, wanted)
     assert found.is_contiguous(memory_format=memory)
     monkeypatch.setattr(images, "ROOM", 1000)
-    assert images.shown(Parts(part, part, part), TINY, execution).train.x is part.x
+    assert (
+        images.shown(Splits(part, part, part, Classification(("a", "b"))), TINY, execution).train.x
+        is part.x
+    )
 
 
 def test_the_papers_start_is_rho_minus_ten():

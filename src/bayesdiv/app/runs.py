@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
-FORMAT = 1
+FORMAT = 2
 """Raised when the files of a run change so that older ones cannot be read."""
 
 
@@ -173,8 +173,8 @@ def check_format(path: Path, told: Mapping[str, Any]) -> None:
     """Complain if a file was written by a version whose files this one cannot read."""
     if told.get("format") != FORMAT:
         raise RunError(
-            f"{path} has format {told.get('format')}, this version reads {FORMAT}: use the version "
-            "of bayesdiv that wrote it"
+            f"{path} has format {told.get('format')}, and this version reads {FORMAT}: use the "
+            "version of bayesdiv that wrote it, or train again"
         )
 
 
@@ -212,3 +212,17 @@ def read_history(folder: Path, epochs: int | None = None) -> list[dict[str, Any]
 def start_history(folder: Path, lines: list[dict[str, Any]]) -> None:
     """Begin the history with these lines: what a resumed run had done when its state was saved."""
     write(folder / HISTORY, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted names.
+
+    Examples:
+        >>> dict(leaves({"epochs": 3, "data": {"seed": 0}}))
+        {'epochs': 3, 'data.seed': 0}
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value

@@ -15,9 +15,10 @@ import pytest
 import torch
 from scipy.ndimage import map_coordinates
 
-from bayesdiv.app.data import DataError, cifar, downloads
+from bayesdiv.app.data import cifar
 from bayesdiv.app.data.cifar import cifar10, cifar100
 from bayesdiv.app.data.images import complement, noisy, resized
+from bayesdiv.app.data.splits import DataError
 
 TEN, HUNDRED = "cifar-10-batches-py", "cifar-100-python"
 NAMES = [b"airplane", b"automobile", b"bird"]
@@ -116,7 +117,7 @@ def test_an_array_stored_by_columns_is_read(tmp_path):
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_a_fold_validates_on_its_batch_and_trains_on_the_other_four(tmp_path, number):
-    train, validation, test = cifar10(ten(tmp_path)).fold(number)
+    train, validation, test = cifar10(ten(tmp_path)).fold(number).parts
     others = [seed for seed in range(1, 6) if seed != number]
     for part, seeds in ((train, others), (validation, [number]), (test, [6])):
         expected = np.concatenate([pixels(seed).reshape(-1, 3, 32, 32) for seed in seeds])
@@ -133,7 +134,7 @@ def test_a_fold_that_is_not_one_of_five_is_refused(tmp_path, number):
 def test_folds_of_cifar100_are_five_consecutive_parts(tmp_path):
     images = cifar100(hundred(tmp_path))
     assert images.classes == ("apple", "bear", "bee")
-    train, validation, test = images.fold(2)
+    train, validation, test = images.fold(2).parts
     everything = pixels(20, 20).reshape(-1, 3, 32, 32)
     assert np.array_equal(validation.x.numpy(), everything[4:8])
     assert np.array_equal(train.x.numpy(), np.delete(everything, range(4, 8), axis=0))
@@ -171,7 +172,7 @@ def test_a_member_of_an_archive_that_leads_elsewhere_is_passed_over(tmp_path):
 def test_the_users_data_folder_goes_before_a_download(tmp_path, monkeypatch):
     ten(tmp_path)
     monkeypatch.setenv("BAYESDIV_DATA", str(tmp_path))
-    monkeypatch.setattr(downloads, "fetch", lambda *_: pytest.fail("downloaded"))
+    monkeypatch.setattr(cifar, "fetch", lambda *_: pytest.fail("downloaded"))
     assert len(cifar10().labels) == 24
 
 
@@ -190,7 +191,7 @@ def test_without_files_the_published_archive_is_fetched(
         "BAYESDIV_DATA", str(tmp_path / "made" / ".." / "made" / TEN[:0] or tmp_path)
     )
     monkeypatch.delenv("BAYESDIV_DATA")
-    monkeypatch.setattr(downloads, "fetch", lambda *told: asked.append(told) or archive)
+    monkeypatch.setattr(cifar, "fetch", lambda *told: asked.append(told) or archive)
     assert len(read().labels) == 24
     assert asked == [(f"https://www.cs.toronto.edu/~kriz/{name}", f"md5:{md5}", name)]
 
@@ -389,7 +390,7 @@ def test_an_image_has_the_same_noise_in_every_fold_and_differs_between_parts(tmp
     assert torch.equal(one.validation.x, two.train.x[:ROWS])
     assert torch.equal(one.train.y, images.fold(1).train.y)
     clean = images.noisy(0.0).fold(1)
-    added = [noise.x - plain.x for noise, plain in zip(one, clean, strict=True)]
+    added = [noise.x - plain.x for noise, plain in zip(one.parts, clean.parts, strict=True)]
     assert not torch.allclose(added[1], added[2], atol=1e-3)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bayesdiv.app.data import DataError
 from bayesdiv.app.data.downloads import data_folder, fetch
+from bayesdiv.app.data.splits import DataError
 
 CONTENT = bytes(range(256)) * 1000
 MD5 = f"md5:{hashlib.md5(CONTENT).hexdigest()}"

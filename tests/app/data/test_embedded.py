@@ -9,15 +9,11 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
-from bayesdiv.app.data import (
-    DATASETS,
-    Classification,
-    DataError,
-    Encoder,
-    Regression,
-    Splits,
-    load,
-)
+from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.loading import DATASETS, load, opened
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 
 EMBEDDED = ("breast_cancer", "diabetes", "digits")
 
@@ -40,7 +36,7 @@ def test_every_embedded_set_loads_the_same_twice_and_without_notes(name):
 def test_the_encoder_of_an_embedded_set_survives_json(name):
     splits = load(name)
     again = Encoder.from_json(json.loads(json.dumps(splits.encoder.to_json())))
-    frame = DATASETS[name]().frame
+    frame = opened(name).frame
     assert torch.equal(again.encode(frame), splits.encoder.encode(frame))
 
 
@@ -48,7 +44,7 @@ def test_the_encoder_of_an_embedded_set_survives_json(name):
 def test_the_parts_hold_every_row_once(name):
     splits = load(name)
     x, y = together(splits)
-    frame = DATASETS[name]().frame
+    frame = opened(name).frame
     assert len(x) == len(y) == len(frame)
     expected = splits.encoder.encode(frame).double().sum(0)
     torch.testing.assert_close(x.double().sum(0), expected)
@@ -104,7 +100,7 @@ def test_digits_are_images_between_zero_and_one():
 
 def test_digits_are_upright():
     splits = load("digits")
-    frame = DATASETS["digits"]().frame
+    frame = opened("digits").frame
     found = load_digits()
     images = torch.tensor(found.images / 16, dtype=torch.float32)
     assert torch.equal(splits.encoder.encode(frame)[:, 0], images)
@@ -148,7 +144,7 @@ def test_a_name_like_no_other_gets_all_names_in_order():
 
 def test_the_data_side_imports_no_heavy_package_before_it_loads():
     code = (
-        "import sys, bayesdiv.app.data as d; "
+        "import sys, bayesdiv.app.data.loading; "
         "print([m for m in ('pandas', 'sklearn', 'pyarrow', 'pooch', 'rich') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,18 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from bayesdiv.app.data import (
-    Classification,
-    DataError,
-    Encoder,
-    Regression,
-    Splits,
-    checked,
-    load,
-    read,
-    split,
-)
-from bayesdiv.app.data.table import Numeric, OneHot, encode_target, read_text
+from bayesdiv.app.data.columns import Numeric, OneHot
+from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.files import read, read_text
+from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splitting import split
+from bayesdiv.app.data.table import checked
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 
 ROWS = 60
 
@@ -474,7 +471,7 @@ def test_few_whole_numbers_are_classes_and_a_note_says_so():
     assert splits.task == Classification(("0", "1", "2", "3", "4", "5"))
     assert splits.notes == (
         "target 'quality' has 6 different whole numbers, taken as classes; if it is a quantity, "
-        "say so by --as_classes false, or in Python by task=Regression",
+        "say so by --task regression, or in Python by task=Regression",
     )
 
 
@@ -495,7 +492,7 @@ def test_whole_numbers_have_one_name_as_floats_and_as_integers():
     frame = houses().assign(grade=np.arange(ROWS) % 3 + 1.0)
     task = from_frame(frame, target="grade", task=Classification).task
     assert task == Classification(("1", "2", "3"))
-    assert encode_target(task, pd.Series([3, 1])).tolist() == [2, 0]
+    assert task.encode(pd.Series([3, 1])).tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("column", ["town", "garden"])
@@ -819,10 +816,10 @@ def test_codes_in_a_file_of_a_few_rows_stay_text(tmp_path):
 
 
 def test_new_targets_are_encoded_by_the_task():
-    y = encode_target(Regression(10.0, 2.0), pd.Series([10, 14], name="y"))
+    y = Regression(10.0, 2.0).encode(pd.Series([10, 14], name="y"))
     assert y.tolist() == [0.0, 2.0]
     with pytest.raises(DataError, match=r"column 'y' .* got 'perhaps' in row 1"):
-        encode_target(Classification(("no", "yes")), pd.Series(["perhaps"], name="y"))
+        Classification(("no", "yes")).encode(pd.Series(["perhaps"], name="y"))
 
 
 @pytest.mark.parametrize("problem", ["", "a\n1\n", "a,b\n"])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from bayesdiv.app.data import DataError
+from bayesdiv.app.data.splits import DataError
 from reproduction.data import histopathology
 from reproduction.data.histopathology import (
     Patches,

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import bayesdiv
+from bayesdiv.app.extra import require
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
+
+require()
 
 # A command is a line here and the file of its name beside this one, loaded when it is needed.
 COMMANDS = {
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
     from jsonargparse import ArgumentError
 
-    from bayesdiv.app.cli.console import complain
+    from bayesdiv.app.console import complain
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     if "OMP_NUM_THREADS" not in os.environ:
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _stopped(command: str) -> NoReturn:
-    from bayesdiv.app.cli.console import errors
+    from bayesdiv.app.console import errors
 
     goes_on = "; the same command goes on from here" if command in GOES_ON else ""
     errors.print(f"[bold]bayesdiv:[/] stopped{goes_on}", soft_wrap=True)
@@ -109,7 +112,7 @@ def _plain(message: str) -> str:
         >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many")
         'epochs must be of type int, got many'
     """
-    from bayesdiv.app.cli.options import known
+    from bayesdiv.app.options import known
 
     lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
     told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,26 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app import plots, runs
-from bayesdiv.app.cli.console import (
-    NAMES,
+from bayesdiv.app import metric, plots, runs
+from bayesdiv.app import training as trainings
+from bayesdiv.app.console import (
     errors,
     output,
     print_notes,
     progress_bar,
     say,
-    spread,
     teller,
     warn_if_late,
 )
-from bayesdiv.app.cli.options import add_data, command_parser, load_data, named, training_of
-from bayesdiv.app.data import Classification, Part, Splits
+from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
+from bayesdiv.app.options import add_data, command_parser, named, open_data, part_data, training_of
+from bayesdiv.app.rounding import spread
+from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.divergence import Divergence
 from bayesdiv.training.fit import Diverged
 
 NUMBERS, FIGURE = "comparison.json", "comparison.png"
-HIGHER_IS_BETTER = {"accuracy"}
 
 
 def parser() -> ArgumentParser:
@@ -75,7 +74,8 @@ def compare(settings: Namespace) -> None:
     histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
     diverged: dict[str, list[str]] = {}
     predictions: dict[str, list[plots.Tested]] = {}
-    splits = load_data(settings, seed=0)
+    source = open_data(settings)
+    splits = part_data(source, settings, seed=0)
     print_notes(splits)
     plain = {key: value for key, value in settings.as_dict().items() if value is not None}
     folder = _free_folder(settings)
@@ -84,13 +84,13 @@ def compare(settings: Namespace) -> None:
         for divergence in losses.values():
             _warm_up(splits, divergence, training)
         for seed in range(settings.seeds):
-            splits = load_data(settings, seed=seed)
+            splits = part_data(source, settings, seed=seed)
             for name, divergence in losses.items():
                 own = replace(training, seed=seed)
                 title = f"{name}, seed {seed + 1} of {settings.seeds}"
                 tell = teller(progress, title, own.epochs)
                 try:
-                    experiment, result = experiments.train(splits, divergence, own, tell=tell)
+                    experiment, result = trainings.train(splits, divergence, own, tell=tell)
                 except Diverged as error:
                     errors.print(f"[bold red]{escape(title)}:[/] {escape(str(error))}")
                     diverged.setdefault(name, []).append(f"seed {seed}: {error}")
@@ -135,7 +135,7 @@ def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) 
     # Not every class need be among a few rows, so none is balanced.
     once = replace(training, epochs=1, test_samples=2, balance=False)
     with contextlib.suppress(Diverged), torch.random.fork_rng(devices=[]):
-        experiments.train(replace(splits, train=few, validation=few, test=few), divergence, once)
+        trainings.train(replace(splits, train=few, validation=few, test=few), divergence, once)
 
 
 def _comparison_table(
@@ -149,14 +149,14 @@ def _comparison_table(
     )
     table.add_column("loss", no_wrap=True)
     for key in keys:
-        table.add_column(NAMES[key], justify="right", no_wrap=True)
+        table.add_column(metric.title(key), justify="right", no_wrap=True)
     table.add_column("seconds", justify="right")
     means = {
         name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
         for name, found in results.items()
         if len(found) == settings.seeds  # a mean over the seeds that went well is no best
     }
-    best = {key: _best(key, {name: value[key] for name, value in means.items()}) for key in keys}
+    best = {key: _best(key, means) for key in keys}
     for name, found in results.items():
         if not found:
             table.add_row(escape(name), *("diverged" for _ in keys), "")
@@ -182,18 +182,11 @@ def _caption(keys: Sequence[str], splits: Splits) -> str:
     return "; ".join(parts)
 
 
-def _best(key: str, values: Mapping[str, float]) -> set[str]:
-    """The losses whose mean is best, as far as the digits that are shown tell; none if all are."""
-    if len({spread([value]) for value in values.values()}) < 2:
-        return set()
-    chosen = _best_of(key, values.values())
-    return {name for name, value in values.items() if spread([value]) == spread([chosen])}
-
-
-def _best_of(key: str, values: Iterable[float]) -> float:
-    if key == "coverage":
-        return min(values, key=lambda value: abs(value - 0.9))
-    return max(values) if key in HIGHER_IS_BETTER else min(values)
+def _best(key: str, means: Mapping[str, Mapping[str, float]]) -> set[str]:
+    """The losses whose mean is best, as far as the digits that are shown say."""
+    losses = list(means)
+    places = metric.best(key, [means[name][key] for name in losses], lambda value: spread([value]))
+    return {losses[place] for place in places}
 
 
 def _save_figure(
@@ -203,9 +196,8 @@ def _save_figure(
     settings: Namespace,
     splits: Splits,
 ) -> None:
-    measure = "accuracy" if isinstance(splits.task, Classification) else "rmse"
     noise = f", noise {settings.noise}" if settings.noise else ""
     title = f"{splits.name}{noise}: {splits.num_data} training examples"
-    figure = plots.comparison(histories, predictions, measure, title)
+    figure = plots.comparison(histories, predictions, splits.task.main, title)
     plots.save(figure, folder / FIGURE)
     say(f"Figure: {folder / FIGURE}")

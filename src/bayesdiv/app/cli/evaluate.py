@@ -4,9 +4,10 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app.cli.console import print_metrics
-from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.console import print_metrics
+from bayesdiv.app.experiment import evaluate as measured
+from bayesdiv.app.options import command_parser
+from bayesdiv.app.settings import reloaded, restore
 
 
 def parser() -> ArgumentParser:
@@ -21,8 +22,8 @@ def parser() -> ArgumentParser:
 
 def evaluate(settings: Namespace) -> None:
     """Print the test metrics of a run, computed anew from its data."""
-    experiment, told = experiments.restore(Path(settings.run), settings.data)
-    splits = experiments.reloaded(experiment, told, settings.run)
+    experiment, told = restore(Path(settings.run), settings.data)
+    splits = reloaded(experiment, told, settings.run)
     parts = {"validation": splits.validation, "test": splits.test}
-    found = {name: experiments.evaluate(experiment, splits, part) for name, part in parts.items()}
+    found = {name: measured(experiment, splits, part) for name, part in parts.items()}
     print_metrics(found)

@@ -6,9 +6,9 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import runs
-from bayesdiv.app.cli.console import say
-from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.console import say
 from bayesdiv.app.explore import page
+from bayesdiv.app.options import command_parser
 
 
 def parser() -> ArgumentParser:

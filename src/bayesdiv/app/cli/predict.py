@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import experiment as experiments
 from bayesdiv.app import runs
-from bayesdiv.app.cli.console import say
-from bayesdiv.app.cli.options import command_parser
-from bayesdiv.app.data import Regression
-from bayesdiv.app.data.table import read, read_text
+from bayesdiv.app.console import say
+from bayesdiv.app.data.files import read, read_text
+from bayesdiv.app.options import command_parser
+from bayesdiv.app.settings import encoder_of, restore, task_of
 
 
 def parser() -> ArgumentParser:
@@ -41,19 +40,19 @@ def predict(settings: Namespace) -> None:
         raise ValueError(f"the output must be a .csv file, got {out}")
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
-    experiment, told = experiments.restore(Path(settings.run))
-    encoder = experiments.encoder_of(told)
+    experiment, told = restore(Path(settings.run))
+    encoder = encoder_of(told)
     frame = read(settings.data, encoder)
     x = encoder.encode(frame)
     predictive = experiment.predict(x)
-    columns = _prediction_columns(predictive, experiments.task_of(told), settings.level)
+    columns = task_of(told).columns(predictive, settings.level)
     copy, separator = read_text(settings.data)  # as it is written there: 007 stays 007
-    columns = _renamed(columns, copy.columns)
-    for name, values in columns.items():
+    added = _renamed(columns, copy.columns)
+    for name, values in added.items():
         copy[name] = values.numpy() if isinstance(values, torch.Tensor) else values
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
     rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
-    say(f"{rows}: {out} with {', '.join(columns)}")
+    say(f"{rows}: {out} with {', '.join(added)}")
 
 
 def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:
@@ -71,22 +70,3 @@ def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]
         free = next(each for each in itertools.chain([name], numbered) if each not in taken)
         found[free] = values
     return found
-
-
-def _prediction_columns(predictive: Any, task: Any, level: float) -> dict[str, Any]:
-    if isinstance(task, Regression):
-        low, high = predictive.interval(level)
-        return {
-            "predicted_mean": task.to_units(predictive.mean),
-            "predicted_scale": predictive.variance.sqrt() * task.scale,
-            "predicted_low": task.to_units(low),
-            "predicted_high": task.to_units(high),
-        }
-    probabilities = predictive.probabilities
-    chosen = [task.classes[index] for index in probabilities.argmax(-1).tolist()]
-    return {
-        "predicted_class": chosen,
-        **{f"probability_{name}": probabilities[:, k] for k, name in enumerate(task.classes)},
-        "entropy": predictive.entropy,
-        "mutual_information": predictive.mutual_information,
-    }

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from bayesdiv.app import runs
-from bayesdiv.app.cli.console import errors, say
-from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.console import errors, say
+from bayesdiv.app.options import command_parser
 from bayesdiv.app.report import page
 
 PATIENCE = 2.0  # seconds without a bar

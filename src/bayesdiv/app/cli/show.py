@@ -9,11 +9,12 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import experiment as experiments
 from bayesdiv.app import runs
-from bayesdiv.app.cli.console import NAMES, output, print_metrics, say
-from bayesdiv.app.cli.options import command_parser
+from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Experiment, Training
+from bayesdiv.app.metric import METRICS
+from bayesdiv.app.options import command_parser
+from bayesdiv.app.settings import outline, restore
 
 
 def parser() -> ArgumentParser:
@@ -29,7 +30,7 @@ def show(settings: Namespace) -> None:
     if not (folder / runs.METRICS).exists():
         _show_unfinished(folder)
         return
-    experiment, told = experiments.restore(folder)
+    experiment, told = restore(folder)
     result = runs.read_json(folder / runs.METRICS)
     rows = {
         "epochs done": len(experiment.history),
@@ -42,7 +43,7 @@ def show(settings: Namespace) -> None:
 
 def _show_unfinished(folder: Path) -> None:
     """What there is of a run that was stopped or is still at work."""
-    experiment, told = experiments.outline(folder)
+    experiment, told = outline(folder)
     history = experiment.history
     rows = {
         "epochs done": f"{len(history)}, unfinished",
@@ -52,7 +53,7 @@ def _show_unfinished(folder: Path) -> None:
     output.print(_table(folder, experiment, told, rows))
     if history:
         last = history[-1]
-        found = {key: last[f"validation_{key}"] for key in NAMES if f"validation_{key}" in last}
+        found = {key: last[f"validation_{key}"] for key in METRICS if f"validation_{key}" in last}
         print_metrics({"validation": found}, f"Metrics after epoch {last['epoch']}")
     say(f"{folder} is not finished: the same train command goes on where it was stopped")
 
@@ -70,9 +71,9 @@ def _table(
     rows = {
         "data": told["data"].get("data", ""),
         "target": told["target"],
-        "task": told["task"]["kind"].lower(),
+        "task": told["task"]["kind"],
         "network": str(experiment.recipe),
-        "weights": f"{experiments.num_weights(experiment):,}",
+        "weights": f"{experiment.num_weights:,}",
         "divergence": "none (deterministic)" if divergence is None else _told(divergence),
         **{f.name.replace("_", " "): told["training"][f.name] for f in fields(Training)},
         **how,

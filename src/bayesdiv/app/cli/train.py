@@ -4,8 +4,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app.cli.console import (
+from bayesdiv.app import training as trainings
+from bayesdiv.app.console import (
     print_metrics,
     print_notes,
     progress_bar,
@@ -13,8 +13,15 @@ from bayesdiv.app.cli.console import (
     teller,
     warn_if_late,
 )
-from bayesdiv.app.cli.options import add_data, command_parser, data_settings, load_data, training_of
 from bayesdiv.app.experiment import Training
+from bayesdiv.app.options import (
+    add_data,
+    command_parser,
+    data_settings,
+    open_data,
+    part_data,
+    training_of,
+)
 from bayesdiv.divergence import Divergence
 
 
@@ -40,14 +47,14 @@ def parser() -> ArgumentParser:
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
     divergence, training = settings.divergence, training_of(settings)
-    splits = load_data(settings, seed=settings.seed)
+    splits = part_data(open_data(settings), settings, settings.seed)
     print_notes(splits)
     folder = Path(settings.out)
     with progress_bar() as progress:
         tell = teller(
             progress, "deterministic" if divergence is None else repr(divergence), training.epochs
         )
-        _, result = experiments.train(
+        _, result = trainings.train(
             splits, divergence, training, folder=folder, source=data_settings(settings), tell=tell
         )
     print_metrics(result)

@@ -14,14 +14,23 @@ from rich.table import Table
 
 import bayesdiv
 from bayesdiv import divergence as divergences
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app import runs, tuning
-from bayesdiv.app.cli.console import NAMES, errors, output, print_notes, say, spread
-from bayesdiv.app.cli.options import add_data, command_parser, data_settings, load_data, training_of
-from bayesdiv.app.data import Splits
+from bayesdiv.app import metric, plots, runs, tuning
+from bayesdiv.app import training as trainings
+from bayesdiv.app.console import errors, output, print_notes, say
+from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.plots import rounded
+from bayesdiv.app.options import (
+    add_data,
+    command_parser,
+    data_settings,
+    open_data,
+    part_data,
+    training_of,
+)
+from bayesdiv.app.rounding import rounded, spread
+from bayesdiv.app.settings import described, fingerprint
 from bayesdiv.app.tuning import Aim, LogUniform, Search, Space, Tried, Tuned, Uniform
+from bayesdiv.app.tuning.plots import search_contour, search_history
 from bayesdiv.divergence import Divergence
 
 AIMS = {aim.key: aim for aim in (tuning.NLL, tuning.ACCURACY, tuning.RMSE)}
@@ -84,7 +93,7 @@ def parser() -> ArgumentParser:
 def tune(settings: Namespace) -> None:
     """Search, then train the best settings and those given afresh and compare them on test data."""
     divergence, training = settings.divergence, training_of(settings)
-    splits = load_data(settings, seed=settings.seed)
+    splits = part_data(open_data(settings), settings, settings.seed)
     print_notes(splits)
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
@@ -179,7 +188,7 @@ def _table(tried: Sequence[Tried], search: Search, title: str, rows: int | None 
     )
     for name in ("trial", *(name.replace("_", " ") for name in names)):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(f"validation {NAMES[search.aim.key]}", justify="right", no_wrap=True)
+    table.add_column(f"validation {metric.title(search.aim.key)}", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
     best = _best_number(begun, search.aim)
     last = {trial.number for trial in (begun if rows is None else begun[-rows:])}
@@ -232,8 +241,6 @@ def _write(
     """The best settings for `bayesdiv train --config`, all trials as a table, and two figures."""
     import yaml  # type: ignore[import-untyped]
 
-    from bayesdiv.app import plots
-
     best = {
         **{key: value for key, value in data_settings(settings).items() if value is not None},
         "divergence": _as_config(tuned.divergence),
@@ -246,9 +253,9 @@ def _write(
     runs.write(folder / "trials.csv", _csv(tried).encode())
     across, up = [name for name in SETTINGS if name in tuned.best.settings][:2]
     title = f"{splits.name}: {type(tuned.divergence).__name__}, {len(tried)} trials"
-    contour = plots.search_contour(tried, (across, up), aim, title)
+    contour = search_contour(tried, (across, up), aim, title)
     plots.save(contour, folder / "contour.png")
-    plots.save(plots.search_history(tried, aim, title), folder / "history.png")
+    plots.save(search_history(tried, aim, title), folder / "history.png")
     say(f"Trials: {folder / 'trials.csv'}, contour.png and history.png beside it")
 
 
@@ -285,13 +292,13 @@ Pair = tuple[Divergence, Training]
 def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair]) -> None:
     """The test metrics of the best settings and of those given, trained with the same seed."""
     kept = _kept(folder / "result.json")
-    data = experiments.fingerprint(splits)
+    data = fingerprint(splits)
     trained: list[dict[str, Any]] = []
     found = {}
     for which, pair in pairs.items():
         told = {"data": data, **_described(*pair)}
         known = [entry["test"] for entry in (*kept, *trained) if entry["settings"] == told]
-        found[which] = known[0] if known else experiments.train(splits, *pair)[1]["test"]
+        found[which] = known[0] if known else trainings.train(splits, *pair)[1]["test"]
         trained.append({"settings": told, "test": found[which]})
     _print_comparison(splits.name, list(tuned.best.settings), pairs, found)
     if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
@@ -314,7 +321,7 @@ def _described(divergence: Divergence, training: Training) -> dict[str, Any]:
     """All that a training depends on besides its data, as JSON gives it back."""
     return {
         "version": bayesdiv.__version__,
-        "divergence": experiments.described(divergence),
+        "divergence": described(divergence),
         "training": {**asdict(training), "hidden": list(training.hidden)},
     }
 
@@ -327,7 +334,7 @@ def _print_comparison(
     )
     table.add_column("settings", no_wrap=True)
     for name in (*names, *found["best"]):
-        table.add_column(NAMES.get(name, name.replace("_", " ")), justify="right", no_wrap=True)
+        table.add_column(metric.title(name), justify="right", no_wrap=True)
     for which, (used, how) in pairs.items():
         values = [getattr(used if name == "alpha" else how, name) for name in names]
         cells = [f"{value:.3g}" for value in values]

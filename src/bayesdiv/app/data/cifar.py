@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayesdiv.app.data import DataError
+from bayesdiv.app.data.downloads import data_folder, fetch
 from bayesdiv.app.data.images import FOLDS, Images
+from bayesdiv.app.data.splits import DataError
 
 _SHAPE = (3, 32, 32)
 _LARGEST = 2**30  # bytes of one file; the largest published has 155 million
@@ -94,7 +95,7 @@ def cifar10(source: str | Path | None = None) -> Images:
     Examples:
         >>> cifar10("nowhere")
         Traceback (most recent call last):
-        bayesdiv.app.data.DataError: CIFAR-10 must be a folder or an archive, got nowhere, which ...
+        bayesdiv.app.data.splits.DataError: CIFAR-10 must be a folder or ...
     """
     return _read(_CIFAR10, source)
 
@@ -112,7 +113,7 @@ def cifar100(source: str | Path | None = None) -> Images:
     Examples:
         >>> cifar100("nowhere")
         Traceback (most recent call last):
-        bayesdiv.app.data.DataError: CIFAR-100 must be a folder or an archive, got nowhere, ...
+        bayesdiv.app.data.splits.DataError: CIFAR-100 must be a folder or ...
     """
     return _read(_CIFAR100, source)
 
@@ -176,8 +177,6 @@ def _given(kind: _Set, path: Path) -> Path:
 
 def _found(kind: _Set) -> Path:
     """The folder or archive in the user's data folder, else the archive, downloaded."""
-    from bayesdiv.app.data.downloads import data_folder, fetch
-
     folder = data_folder()
     found = None if folder is None else _inside(kind, folder)
     return found or fetch(kind.url, f"md5:{kind.archive_md5}", kind.archive)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bayesdiv.app.data import DataError
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.extra import require
 
 DATA = "BAYESDIV_DATA"
 CACHE = "BAYESDIV_CACHE"
@@ -24,7 +25,7 @@ def data_folder() -> Path | None:
         >>> os.environ["BAYESDIV_DATA"] = "no/such/folder"
         >>> data_folder()
         Traceback (most recent call last):
-        bayesdiv.app.data.DataError: BAYESDIV_DATA must name a folder that exists, got ...
+        bayesdiv.app.data.splits.DataError: BAYESDIV_DATA must name a folder that exists, got ...
         >>> del os.environ["BAYESDIV_DATA"]
         >>> data_folder() is None
         True
@@ -52,6 +53,7 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
     Raises:
         DataError: the address does not answer, the hash differs or the cache cannot be written.
     """
+    require()
     import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 

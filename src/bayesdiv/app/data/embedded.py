@@ -1,8 +1,10 @@
 """Small real data sets that come with scikit-learn, so that nothing is downloaded."""
 
-from bayesdiv.app.data import Classification, Regression
-from bayesdiv.app.data.encoder import Encoder, Numeric
+from bayesdiv.app.data.columns import Numeric
+from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.table import Table
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 
 _GREY_LEVELS = 16  # pixels of the digits are counts from 0 to 16
 

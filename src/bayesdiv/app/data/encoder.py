@@ -1,7 +1,5 @@
 """How rows of a table become x: each column by what the training rows alone have shown."""
 
-import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -9,84 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data import DataError
+from bayesdiv.app.data.columns import Numeric, OneHot, kind_of, numbers_of, quoted
+from bayesdiv.app.data.splits import DataError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
-
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ]\d{1,2}:.*)?")
-_DATES = {"date", "datetime", "datetime64", "period", "time", "timedelta", "timedelta64"}
-_NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
-_CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string"}
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A column of numbers, standardised: (value - loc) / scale."""
-
-    name: str
-    loc: float
-    scale: float
-
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return 1
-
-    @classmethod
-    def fit(cls, column: "Series") -> "Numeric | None":
-        """Mean and standard deviation (by 1/N) of the rows; None where they are constant."""
-        values = numbers_of(column)
-        with np.errstate(over="ignore", invalid="ignore"):
-            loc, scale = float(values.mean()), float(values.std())
-        if not (math.isfinite(loc) and math.isfinite(scale)):
-            raise DataError(
-                f"column {column.name!r} must have a finite standard deviation, got values of "
-                f"{np.abs(values).max():g}"
-            )
-        # Rounding gives a constant column such as 0.1, 0.1, ... a scale that is not quite zero.
-        if values.min() == values.max() or scale == 0:
-            return None
-        return cls(str(column.name), loc, scale)
-
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Standardised values, (rows, 1)."""
-        values = numbers_of(column)
-        with np.errstate(over="ignore"):
-            scaled = ((values - self.loc) / self.scale).astype(np.float32)
-        beyond = np.flatnonzero(~np.isfinite(scaled))
-        if len(beyond):
-            raise DataError(
-                f"column {self.name!r} must hold finite numbers of the training rows' size, got "
-                f"{values[beyond[0]]:g} in row {beyond[0] + 1}"
-            )
-        return scaled[:, None]
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """A column of categories: each has a column of x, 1 in the rows that have it and else 0."""
-
-    name: str
-    categories: tuple[str, ...]
-
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return len(self.categories)
-
-    @classmethod
-    def fit(cls, column: "Series") -> "OneHot | None":
-        """The categories of the rows; None where they are constant."""
-        categories = labels_of(column)
-        return cls(str(column.name), categories) if len(categories) > 1 else None
-
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Zeros and ones, (rows, categories)."""
-        return np.eye(self.width, dtype=np.float32)[codes_of(column, self.categories)]
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -171,100 +98,6 @@ class Encoder:
             ) from problem
 
 
-def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
-    """How a column can be encoded."""
-    from pandas.api.types import infer_dtype
-
-    if column.dtype.kind in "iuf":
-        return Numeric
-    found = infer_dtype(column, skipna=True)
-    if found in _NUMBERS:
-        return Numeric
-    dates = found == "string" and len(column) and all(map(_DATE.fullmatch, column.dropna()))
-    if found in _DATES or dates:
-        raise DataError(
-            f"column {column.name!r} must hold numbers or categories, got dates: drop it, or "
-            "replace it by numbers such as the year or the days since a first day"
-        )
-    if found not in _CATEGORIES:
-        raise DataError(f"column {column.name!r} must hold numbers or categories, got {found}")
-    return OneHot
-
-
-def numbers_of(column: "Series") -> NDArray[np.float64]:
-    """A column without missing values as floats; text that is not a number is refused."""
-    kind_of(column)
-    values = parsed(column)
-    wrong = np.flatnonzero(np.isnan(values))
-    if len(wrong):
-        raise no_number(column, int(wrong[0]))
-    return values
-
-
-def parsed(column: "Series") -> NDArray[np.float64]:
-    """A column as floats, NaN where a value is no number."""
-    import pandas as pd
-
-    values = pd.to_numeric(column, errors="coerce")
-    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
-
-
-def parsed_with_commas(column: "Series") -> NDArray[np.float64]:
-    """A column as floats where a comma may stand for the decimal point."""
-    return parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
-
-
-def parsed_without_percent(column: "Series") -> NDArray[np.float64]:
-    """A column as floats where a percent sign ends each value; NaN where there is none."""
-    texts = column.astype(str).str.strip()
-    values = parsed_with_commas(texts.str.removesuffix("%"))
-    return np.where(texts.str.endswith("%"), values, np.nan)
-
-
-def no_number(column: "Series", row: int) -> DataError:
-    """What to say of a value that is no number."""
-    got = f"got {column.iloc[row]!r} in row {row + 1}"
-    if not np.isnan(parsed_without_percent(column.iloc[[row]])).any():
-        return DataError(
-            f"column {column.name!r} must hold numbers, {got}: take the percent signs away, so "
-            "that 5% is 5"
-        )
-    if np.isnan(parsed_with_commas(column.iloc[[row]])).any():
-        return DataError(f"column {column.name!r} must hold numbers, {got}: correct or remove it")
-    return DataError(
-        f"column {column.name!r} must hold numbers with decimal points, not decimal commas, and "
-        f"nothing between thousands, {got}"
-    )
-
-
-def label_of(value: object) -> str:
-    """A category's name, the same whether a file had it read as 1, 1.0 or "1"."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def labels_of(column: "Series") -> tuple[str, ...]:
-    """Names of the categories that occur, in ascending order."""
-    values = set(column)
-    try:
-        ordered = sorted(values)
-    except TypeError:  # numbers among text
-        ordered = sorted(values, key=str)
-    return tuple(dict.fromkeys(map(label_of, ordered)))
-
-
-def codes_of(column: "Series", labels: tuple[str, ...]) -> NDArray[np.int64]:
-    """For each row the index of its category's name."""
-    index = {label: code for code, label in enumerate(labels)}
-    codes = np.array([index.get(label_of(value), -1) for value in column], dtype=np.int64)
-    unseen = np.flatnonzero(codes < 0)
-    if len(unseen):
-        raise DataError(
-            f"column {column.name!r} must have one of the training rows' values "
-            f"{quoted(labels)}, got {label_of(column.iloc[unseen[0]])!r} in row {unseen[0] + 1}"
-        )
-    return codes
-
-
 def _column(entry: Mapping[str, Any]) -> Numeric | OneHot:
     """A column from its JSON form."""
     if "categories" in entry:
@@ -304,10 +137,3 @@ def _check_rows(frame: "DataFrame") -> None:
                 f"no value may be missing, got {len(rows)} missing in column {name!r}, in row "
                 f"{places}: fill them or drop those rows"
             )
-
-
-def quoted(names: Iterable[object], most: int = 20) -> str:
-    """Names for a message, the first few where there are many."""
-    shown = [repr(str(name)) for name in names]
-    more = f" and {len(shown) - most} more" if len(shown) > most else ""
-    return ", ".join(shown[:most]) + more

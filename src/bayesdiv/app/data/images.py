@@ -2,31 +2,17 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from bayesdiv.app.data import DataError, Part
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.tasks.classification import Classification
 
 FOLDS = 5  # the paper's runs
 _WHITE = 255
 _AT_A_TIME = 1024  # images whose noise is held in float32 at once
-
-
-class Parts(NamedTuple):
-    """Images to fit, to make choices on, and to test on.
-
-    Examples:
-        >>> one = Part(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), torch.tensor([0, 1]))
-        >>> Parts(one, one, one).train.y
-        tensor([0, 1])
-    """
-
-    train: Part
-    validation: Part
-    test: Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +30,8 @@ class Images:
     Examples:
         >>> pixels = torch.zeros(6, 3, 32, 32, dtype=torch.uint8)
         >>> images = Images(pixels, torch.zeros(6).long(), ("cat",), torch.arange(6), "cats")
-        >>> train, validation, test = images.fold(2)
-        >>> len(train.x), len(validation.x), len(test.x)
-        (4, 1, 1)
+        >>> [len(part.x) for part in images.fold(2).parts]
+        [4, 1, 1]
     """
 
     images: Tensor
@@ -56,12 +41,13 @@ class Images:
     name: str
     notes: tuple[str, ...] = ()
 
-    def fold(self, number: int) -> Parts:
+    def fold(self, number: int) -> Splits:
         """Run `number` of five, as in the paper: batch `number` validates, the other four train."""
         check_fold(number)
         test, validation = self.batch == 0, self.batch == number
         train = ~(test | validation)
-        return Parts(*(Part(self.images[at], self.labels[at]) for at in (train, validation, test)))
+        rows, task = (train, validation, test), Classification(self.classes)
+        return Splits.at(self.images, self.labels, rows, task, name=self.name, notes=self.notes)
 
     def noisy(
         self,
@@ -157,7 +143,7 @@ def check_fold(number: int) -> None:
     Examples:
         >>> check_fold(6)
         Traceback (most recent call last):
-        bayesdiv.app.data.DataError: fold must lie between 1 and 5, got 6
+        bayesdiv.app.data.splits.DataError: fold must lie between 1 and 5, got 6
     """
     if not 1 <= number <= FOLDS:
         raise DataError(f"fold must lie between 1 and {FOLDS}, got {number}")

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data import Classification, DataError, Part, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits
+from bayesdiv.app.tasks.classification import Classification
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
     (in grey levels from 0 to 1 for images); columns of categories get it as well.
 
     Examples:
-        >>> from bayesdiv.app.data import load
+        >>> from bayesdiv.app.data.loading import load
         >>> clean = load("digits")
         >>> noisy = add_noise(clean, scale=0.5)
         >>> (noisy.train.x - clean.train.x).std()
@@ -76,12 +77,7 @@ def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
     def noisy(part: Part) -> Part:
         return Part(part.x + scale * torch.randn(part.x.shape, generator=generator), part.y)
 
-    return replace(
-        splits,
-        train=noisy(splits.train),
-        validation=noisy(splits.validation),
-        test=noisy(splits.test),
-    )
+    return splits.mapped(noisy)
 
 
 def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
@@ -90,7 +86,7 @@ def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
     Encoder and task stay as they are: they were fitted to the training part before.
 
     Examples:
-        >>> from bayesdiv.app.data import load
+        >>> from bayesdiv.app.data.loading import load
         >>> thin(load("breast_cancer"), Bias("malignant", keep=0.2)).notes
         ("bias leaves 25 of 127 training rows of class 'malignant'",)
     """

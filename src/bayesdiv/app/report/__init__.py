@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from bayesdiv.app.data import Classification, DataError
+from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.report import reading, sections, targets
 from bayesdiv.app.report.charts import colours, series
 from bayesdiv.app.report.markup import Html, document, element, joined
+from bayesdiv.app.tasks.classification import Classification
 
 
 def page(

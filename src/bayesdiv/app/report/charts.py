@@ -359,13 +359,3 @@ def _text(x: float, y: float, text: str, anchor: str, kind: str | None = None) -
 def _tick(value: float) -> str:
     """A round number, whole."""
     return f"{value:.6g}"
-
-
-def number(value: float) -> str:
-    """A number with the digits that a reader can use.
-
-    Examples:
-        >>> number(1234567.0), number(0.012345), number(150.25), number(-2.0)
-        ('1.235e+06', '0.01235', '150.2', '-2')
-    """
-    return f"{value:.4g}"

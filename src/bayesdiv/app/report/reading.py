@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 import bayesdiv
-from bayesdiv.app import experiment as experiments
 from bayesdiv.app import runs
-from bayesdiv.app.data import Classification, Regression, Splits
+from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment
+from bayesdiv.app.settings import reloaded, restore, task_of
+from bayesdiv.app.task import Task
 from bayesdiv.predictive import Predictive
 
 
@@ -55,9 +56,9 @@ class Run:
         return f"{self.name}: {self.loss}"
 
     @property
-    def task(self) -> Regression | Classification:
+    def task(self) -> Task:
         """What the target is."""
-        return experiments.task_of(self.settings)
+        return task_of(self.settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
         raise runs.RunError("a report needs at least one run, got none")
     found = []
     for name, folder in zip(_names(folders), folders, strict=True):
-        experiment, settings = experiments.restore(folder, data)
+        experiment, settings = restore(folder, data)
         if not (folder / runs.METRICS).exists():
             raise runs.RunError(
                 f"{folder} holds a run that is not finished: train it to its end first"
@@ -121,8 +122,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _same_rows(one: Run, other: Run) -> bool:
-    ones, others = (run.settings.get("fingerprint") for run in (one, other))
-    return ones is not None and ones == others
+    return bool(one.settings["fingerprint"] == other.settings["fingerprint"])
 
 
 def _check_alike(one: Run, other: Run) -> None:
@@ -140,16 +140,13 @@ def _check_alike(one: Run, other: Run) -> None:
 
 def _about_data(run: Run) -> dict[str, str]:
     source, task = run.settings["data"], run.task
-    kind = type(task).__name__.lower()
-    classes = ", ".join(task.classes) if isinstance(task, Classification) else "none"
     return {
         "data": str(source.get("data")),
         "target": str(run.settings["target"]),
-        "task": kind,
-        "classes": classes,
+        "task": task.description,
         "noise": str(source.get("noise")),
         "bias": str(source.get("bias")),
-        "inputs": str(run.settings["encoder"]["shape"]),
+        "inputs": str(run.settings["shape"]),
     }
 
 
@@ -159,7 +156,7 @@ def tested(run: Run) -> Tested:
     Raises:
         DataError: the data cannot be had any more, or are not those it was trained with.
     """
-    splits = experiments.reloaded(run.experiment, run.settings, run.name)
+    splits = reloaded(run.experiment, run.settings, run.name)
     return Tested(run, splits, run.experiment.predict(splits.test.x))
 
 

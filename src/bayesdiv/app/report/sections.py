@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesdiv.app import experiment as experiments
-from bayesdiv.app.data import Classification
+from bayesdiv.app import metric
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.plots import rounded
+from bayesdiv.app.metric import METRICS
 from bayesdiv.app.report.charts import (
     Axis,
     Frame,
@@ -19,56 +18,18 @@ from bayesdiv.app.report.charts import (
     Whisker,
     legend,
     linear,
-    number,
     whiskers,
 )
 from bayesdiv.app.report.markup import Html, element, figure, joined, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
+from bayesdiv.app.rounding import number, rounded
+from bayesdiv.app.runs import leaves
+from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.priors import prior_scale
 
 MOST_POINTS = 400  # of a curve: more cannot be seen
 WIDE = 30.0  # divergences this many times apart go on a logarithmic axis
-
-
-class Metric(NamedTuple):
-    """How a metric is called, and which of its values is best."""
-
-    title: str
-    aim: str
-
-
-METRICS = {
-    "accuracy": Metric("accuracy", "highest is best"),
-    "rmse": Metric("RMSE", "lowest is best"),
-    "nll": Metric("NLL", "lowest is best"),
-    "ece": Metric("ECE", "lowest is best"),
-    "coverage": Metric("coverage", "next to 0.9 is best"),
-    "false_negative_rate": Metric("missed", "lowest is best"),
-}
-
-
-def best(key: str, values: Sequence[float]) -> set[int]:
-    """Which of some runs are best, as far as the digits that are shown tell; none if all are alike.
-
-    Examples:
-        >>> best("accuracy", [0.9, 0.95, 0.94]), best("coverage", [0.95, 0.88]), best("nll", [2.0])
-        ({1}, {1}, set())
-    """
-    usable = [value for value in values if math.isfinite(value)]
-    texts = [_digits(value) for value in values]
-    if len(set(texts)) < 2 or not usable or key not in METRICS:
-        return set()
-    if key == "coverage":
-        chosen = min(usable, key=lambda value: abs(value - 0.9))
-    else:
-        chosen = max(usable) if _metric(key).aim.startswith("highest") else min(usable)
-    return {place for place, text in enumerate(texts) if text == _digits(chosen)}
-
-
-def _metric(key: str) -> Metric:
-    """Also of one that is not known here: it is shown, and none of its values is best."""
-    return METRICS.get(key, Metric(key.replace("_", " "), ""))
 
 
 def _digits(value: float) -> str:
@@ -84,7 +45,7 @@ def trained(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     about = {
         "data": str(source.get("data", "not said")),
         "target": str(first["target"]),
-        "task": _task(runs[0]),
+        "task": runs[0].task.description,
         "inputs": _inputs(first),
         "noise added to inputs": f"standard deviation {source['noise']}"
         if source.get("noise")
@@ -105,7 +66,7 @@ def trained(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     rows: dict[str, list[str]] = {
         "divergence": [run.loss for run in runs],
         "network": [str(run.experiment.recipe) for run in runs],
-        "weights": [f"{experiments.num_weights(run.experiment):,}" for run in runs],
+        "weights": [f"{run.experiment.num_weights:,}" for run in runs],
     }
     for each in fields(Training):
         name = each.name.replace("_", " ")
@@ -120,16 +81,8 @@ def trained(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     return section("What was trained", data, element("div", shown, class_="long"), _seeds(runs))
 
 
-def _task(run: Run) -> str:
-    if not isinstance(run.task, Classification):
-        return "regression: the target is a quantity"
-    names = run.task.classes
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"{len(names)} classes: {', '.join(names[:20])}{more}"
-
-
 def _inputs(settings: Mapping[str, Any]) -> str:
-    shape = settings["encoder"]["shape"]
+    shape = settings["shape"]
     if len(shape) == 3:
         return f"images of {shape[1]} × {shape[2]} pixels, channels: {shape[0]}"
     columns = len(settings["encoder"]["columns"])
@@ -154,7 +107,7 @@ def compared(runs: Sequence[Run]) -> Html:
     parts = []
     for part, title in (("test", "Test data"), ("validation", "Validation data")):
         values = {key: [float(run.result[part].get(key, math.nan)) for run in runs] for key in keys}
-        marked = {key: best(key, each) for key, each in values.items()}
+        marked = {key: metric.best(key, each, _digits) for key, each in values.items()}
         rows = [
             [run.name, run.loss, *(_marked(values[key][k], k in marked[key]) for key in keys)]
             for k, run in enumerate(runs)
@@ -165,7 +118,8 @@ def compared(runs: Sequence[Run]) -> Html:
 
 
 def _heading(key: str) -> Html:
-    return joined(_metric(key).title, element("span", _metric(key).aim, class_="hint"))
+    aim = METRICS[key].aim if key in METRICS else ""
+    return joined(metric.title(key), element("span", aim, class_="hint"))
 
 
 def _marked(value: float, is_best: bool) -> Html:
@@ -174,17 +128,13 @@ def _marked(value: float, is_best: bool) -> Html:
 
 
 def _explained(runs: Sequence[Run], keys: Sequence[str]) -> str:
-    told = ["NLL: negative log-likelihood a target, in nats"]
-    if "rmse" in keys:
-        told.append("RMSE: root mean squared error, in the units of the target")
-    if "coverage" in keys:
-        told.append("coverage: share of targets inside their 90 % interval")
-    if "ece" in keys:
-        told.append("ECE: expected calibration error, 15 bins")
+    lines = {key: METRICS[key].explained for key in keys if key in METRICS}
     task = runs[0].task
     if "false_negative_rate" in keys and isinstance(task, Classification):
-        told.append(f"missed: share of class {task.classes[1]} that was not found")
-    return "; ".join(told) + "."
+        lines["false_negative_rate"] = (
+            f"missed: share of class {task.classes[1]} that was not found"
+        )
+    return "; ".join(lines.values()) + "."
 
 
 def curves(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
@@ -192,8 +142,8 @@ def curves(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
     pairs = [(run, look) for run, look in zip(runs, looks, strict=True) if run.experiment.history]
     if not pairs:
         return section("Training", note("The runs hold no history of their epochs."))
-    measure = "accuracy" if isinstance(runs[0].task, Classification) else "rmse"
-    title = METRICS[measure].title
+    measure = runs[0].task.main
+    title = metric.title(measure)
     drawn = [
         figure(_likelihood(pairs), element("b", "Negative log-likelihood")),
         *_divergences(pairs),
@@ -354,23 +304,18 @@ def _ratios(random: Sequence[tuple[Run, Series, list[Tensors]]], what: str) -> H
 
 def settings(runs: Sequence[Run]) -> Html:
     """Every setting of every run, as it is kept with it."""
-    leaves = [dict(_leaves(run.settings)) for run in runs]
-    names = list(dict.fromkeys(name for each in leaves for name in each))
+    kept = [_leaves(run) for run in runs]
+    names = list(dict.fromkeys(name for each in kept for name in each))
     head = ["setting", *(run.name for run in runs)]
-    rows = ([name, *(each.get(name, "–") for each in leaves)] for name in names)
+    rows = ([name, *(each.get(name, "–") for each in kept)] for name in names)
     whole = element("div", table("Settings in full", head, rows), class_="long")
     return section("Settings in full", whole, *_columns(runs))
 
 
-def _leaves(told: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, str]]:
+def _leaves(run: Run) -> dict[str, str]:
     """Settings by their dotted names; the columns of the data have a table of their own."""
-    for key, value in told.items():
-        if above + key == "encoder.columns":
-            continue
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", _text(value)
+    found = leaves(run.settings)
+    return {name: _text(value) for name, value in found if name != "encoder.columns"}
 
 
 def _text(value: object) -> str:
@@ -382,6 +327,8 @@ def _text(value: object) -> str:
 def _columns(runs: Sequence[Run]) -> list[Html]:
     """How the columns of the data are encoded."""
     encoder = runs[0].settings["encoder"]
+    if encoder is None:  # images
+        return []
     rows = [
         [
             str(column["name"]),

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.data import Classification, Encoder, Regression
-from bayesdiv.app.data.encoder import Numeric
-from bayesdiv.app.plots import rounded
-from bayesdiv.app.report.charts import Axis, Frame, Series, legend, number
+from bayesdiv.app.data.columns import Numeric
+from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.report.charts import Axis, Frame, Series, legend
 from bayesdiv.app.report.markup import (
     Html,
     boxed,
@@ -25,6 +24,9 @@ from bayesdiv.app.report.markup import (
     table,
 )
 from bayesdiv.app.report.reading import Tested
+from bayesdiv.app.rounding import number, rounded
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 
 BINS = 15  # of the reliability diagram, as of the calibration error
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -407,6 +409,7 @@ def _rows(one: Tested, examples: Sequence[Example]) -> Html:
     """Examples side by side: what is said about them, then the columns of the data."""
     head = ["row", *(_row(one, example) for example in examples)]
     said = [[key, *(e.lines[key] for e in examples)] for key in examples[0].lines]
+    assert one.splits.encoder is not None
     read = decoded(one.splits.encoder, torch.stack([example.x for example in examples]))
     more = len(read) - MOST_COLUMNS
     columns = [[name, *values] for name, values in list(read.items())[:MOST_COLUMNS]]
@@ -418,7 +421,7 @@ def decoded(encoder: Encoder, x: Tensor) -> dict[str, list[str]]:
     """The columns that rows of x were encoded from; the likeliest category of those with noise.
 
     Examples:
-        >>> from bayesdiv.app.data.encoder import OneHot
+        >>> from bayesdiv.app.data.columns import OneHot
         >>> encoder = Encoder((Numeric("age", 40.0, 10.0), OneHot("smoker", ("no", "yes"))), (3,))
         >>> decoded(encoder, torch.tensor([[2.0, 0.0, 1.0]]))
         {'age': ['60'], 'smoker': ['yes']}

@@ -10,12 +10,13 @@ import torch
 from optuna.trial import Trial
 
 from bayesdiv.app import experiment as experiments
-from bayesdiv.app.data import Classification, Part, Splits
+from bayesdiv.app import task as tasks
+from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Experiment, Training
+from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.search import Aim, Best, Search, Tell
 from bayesdiv.app.tuning.workers import tune
 from bayesdiv.divergence import Divergence
-from bayesdiv.likelihoods import balanced
 from bayesdiv.training.fit import Batches, fit
 
 REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
@@ -154,7 +155,7 @@ def tune_experiment(
     Examples:
         >>> from tempfile import TemporaryDirectory
         >>> from bayesdiv import KL
-        >>> from bayesdiv.app.data import load
+        >>> from bayesdiv.app.data.loading import load
         >>> once = Training(epochs=1, test_samples=5)
         >>> with TemporaryDirectory() as folder:
         ...     search = Search(f"{folder}/study.db", trials=1)
@@ -171,7 +172,7 @@ def tune_experiment(
     _check_aim(search.aim, splits)
     depends: dict[str, Any] = {
         **(about or {}),
-        "divergence": experiments.described(divergence),
+        "divergence": described(divergence),
         "training": {**asdict(training), "hidden": list(training.hidden)},
         "space": {name: [r.low, r.high, type(r).__name__] for name, r in ranges.items()},
         "aim": search.aim.key,
@@ -211,7 +212,7 @@ def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
     share of every class, or of high and low values.
 
     Examples:
-        >>> from bayesdiv.app.data import load
+        >>> from bayesdiv.app.data.loading import load
         >>> splits = load("diabetes")
         >>> [(fold.num_data, len(fold.validation.y)) for fold in dealt(splits, 3)]
         [(236, 118), (236, 118), (236, 118)]
@@ -278,7 +279,7 @@ def _course(
     measured, and the other way round. After the last epoch the metric is computed anew, with as
     many draws as for the test.
     """
-    experiment = _built(splits, divergence, training)
+    experiment = experiments.built(splits, divergence, training)
     place = _places(splits.validation.y, 2, training.seed)
     halves = [Part(*(rows[place == half] for rows in splits.validation)) for half in (0, 1)]
     lowest, values = [math.inf, math.inf], [math.nan, math.nan]
@@ -307,14 +308,6 @@ def _course(
     yield sum(values) / 2
 
 
-def _built(splits: Splits, divergence: Divergence, training: Training) -> Experiment:
-    recipe = experiments.recipe_for(splits.task, splits.shape, training.hidden)
-    weights = None
-    if training.balance and isinstance(splits.task, Classification):
-        weights = balanced(splits.train.y, len(splits.task.classes))
-    return experiments.build(recipe, splits.task, divergence, training, splits.num_data, weights)
-
-
 def _state(experiment: Experiment) -> dict[str, dict[str, torch.Tensor]]:
     return {
         name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
@@ -323,8 +316,6 @@ def _state(experiment: Experiment) -> dict[str, dict[str, torch.Tensor]]:
 
 
 def _check_aim(aim: Aim, splits: Splits) -> None:
-    classes = isinstance(splits.task, Classification)
-    keys = ("nll", "accuracy", "ece") if classes else ("nll", "rmse")
+    keys, task = splits.task.searched, tasks.name_of(splits.task)
     if aim.key not in keys:
-        task = "classification" if classes else "regression"
         raise ValueError(f"the aim of a {task} must be one of {', '.join(keys)}, got {aim.key}")

@@ -1,6 +1,5 @@
 """What the commands show: tables, progress, notes and complaints."""
 
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -10,22 +9,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bayesdiv.app.data import Splits
-from bayesdiv.app.plots import rounded
+from bayesdiv.app import metric
+from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.rounding import spread
 from bayesdiv.training.fit import Epoch
 
 # A file or a pipe has no width: tables go there whole, not cut at 80 columns.
 output = Console(width=None if sys.stdout.isatty() else 120)
 errors = Console(stderr=True)
-
-NAMES = {
-    "accuracy": "accuracy",
-    "rmse": "RMSE",
-    "nll": "NLL",
-    "ece": "ECE",
-    "coverage": "coverage",
-    "false_negative_rate": "missed",
-}
 
 
 def complain(sentence: str) -> NoReturn:
@@ -64,29 +55,10 @@ def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     parts = {part: result[part] for part in ("validation", "test") if part in result}
     keys = list(next(iter(parts.values())))
     for key in keys:
-        table.add_column(NAMES[key], justify="right")
+        table.add_column(metric.title(key), justify="right")
     for part, found in parts.items():
         table.add_row(part, *(spread([found[key]]) for key in keys))
     output.print(table)
-
-
-def spread(values: list[float]) -> str:
-    """Mean and standard deviation, or the value alone.
-
-    Examples:
-        >>> spread([1.0, 3.0]), spread([1e-30, 3e-30])
-        ('2.000±1.414', '2e-30±1.41e-30')
-    """
-    mean = statistics.mean(values)
-    if abs(mean) >= 1e6:
-        return f"{mean:.4g}"
-    digits = 3 if abs(mean) < 10 else 2 if abs(mean) < 100 else 1
-    if len(values) == 1:
-        return rounded(mean, digits)
-    deviation = statistics.stdev(values)
-    if max(abs(mean), deviation) < 1e-3:
-        return f"{rounded(mean, digits)}±{rounded(deviation, digits)}"
-    return f"{mean:.{digits}f}±{deviation:.{digits}f}"
 
 
 def progress_bar() -> Progress:

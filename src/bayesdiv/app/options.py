@@ -1,4 +1,4 @@
-"""What several commands are told: which data, which divergence, how to train."""
+"""What several commands take: which data, which divergence, how to train."""
 
 import math
 from dataclasses import fields
@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesdiv import divergence as divergences
-from bayesdiv.app.data import Bias, DataError, Splits, load
-from bayesdiv.app.experiment import Training, asked_task
+from bayesdiv.app import task as tasks
+from bayesdiv.app.data.images import Images
+from bayesdiv.app.data.loading import opened, parted
+from bayesdiv.app.data.noise import Bias
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.table import Table
+from bayesdiv.app.experiment import Training
 from bayesdiv.divergence import JSA, JSG, Divergence
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ def command_parser(description: str, example: str) -> "ArgumentParser":
 
 
 def add_data(command: "ArgumentParser") -> None:
-    """The arguments that `load_data` reads."""
+    """The arguments that `open_data` and `part_data` read."""
     command.add_argument(
         "data",
         type=str,
@@ -46,31 +51,30 @@ def add_data(command: "ArgumentParser") -> None:
         help="LABEL:KEEP, a class of which a share is kept, such as malignant:0.2",
     )
     command.add_argument(
-        "--as_classes",
-        type=bool | None,
+        "--task",
+        type=str | None,
         default=None,
-        help="true or false: whether the target is a class; decided from its values if not given",
+        help=f"what the target is: {' or '.join(tasks.names())}; else decided from its values",
     )
 
 
-def load_data(settings: "Namespace", seed: int) -> Splits:
-    """The data a command is told to use, split by this seed."""
+def open_data(settings: "Namespace") -> Table | Images:
+    """The data that a command is to use, read once."""
+    task = None if settings.task is None else tasks.named(settings.task)
+    return opened(settings.data, target=settings.target, task=task)
+
+
+def part_data(source: Table | Images, settings: "Namespace", seed: int) -> Splits:
+    """The data in three parts, split by this seed."""
     bias = None if settings.bias is None else Bias.parse(settings.bias)
     if not math.isfinite(settings.noise):
         raise DataError(f"noise must be finite and not negative, got {settings.noise}")
-    return load(
-        settings.data,
-        target=settings.target,
-        seed=seed,
-        noise=settings.noise,
-        bias=bias,
-        task=asked_task(settings.as_classes),
-    )
+    return parted(source, seed=seed, noise=settings.noise, bias=bias)
 
 
 def data_settings(settings: "Namespace") -> dict[str, Any]:
-    """What `load_data` was told, to be kept with a result; a file by its whole path."""
-    names = ("data", "target", "noise", "bias", "as_classes", "seed")
+    """Where the data come from, to be kept with a result; a file by its whole path."""
+    names = ("data", "target", "noise", "bias", "task", "seed")
     told = {name: settings[name] for name in names}
     if Path(settings.data).exists():
         told["data"] = str(Path(settings.data).resolve())

@@ -1,0 +1,181 @@
+"""What is kept of a training: its best weights and history, and all that a resumed run needs."""
+
+import copy
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from bayesdiv.app import runs
+from bayesdiv.training.fit import Epoch
+
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
+
+State = dict[str, dict[str, Tensor]]
+
+
+class _Done(NamedTuple):
+    """All that is known after an epoch.
+
+    It is replaced as one value, so that Ctrl-C meets the old one whole or the new one whole.
+    """
+
+    epoch: int
+    last: tuple[State, dict[str, Any]]  # parts and optimizer after that epoch
+    best: State
+    best_nll: float
+    best_epoch: int
+
+
+class Keeper:
+    """Remembers the best weights and history, and writes them if there is a folder."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, nn.Module],
+        history: list[dict[str, Any]],
+        optimizer: Optimizer,
+        folder: Path | None,
+    ) -> None:
+        self.parts, self.history, self.optimizer, self.folder = parts, history, optimizer, folder
+        self.done = _Done(0, self._whole_state(), self._state(), float("inf"), 0)
+        self.seconds_before, self.began = 0.0, time.perf_counter()
+        self.saved_at = time.perf_counter()
+
+    def begin(self, settings: dict[str, Any]) -> int:
+        """Write the settings, or take up the run that is there; how many epochs are done."""
+        if self.folder is None:
+            return 0
+        if (self.folder / runs.METRICS).exists():
+            raise runs.RunError(f"{self.folder} holds a finished run: choose another folder")
+        if not (self.folder / runs.SETTINGS).exists():
+            runs.write_json(self.folder / runs.SETTINGS, settings)
+            runs.start_history(self.folder, [])
+            return 0
+        there = runs.read_json(self.folder / runs.SETTINGS)
+        runs.check_format(self.folder / runs.SETTINGS, there)
+        _check_same(self.folder, there, settings)
+        if there["data"] != settings["data"]:  # the same rows, in a file that has moved
+            there["data"] = settings["data"]
+            runs.write_json(self.folder / runs.SETTINGS, there)
+        if not (self.folder / runs.CHECKPOINT).exists():
+            runs.start_history(self.folder, [])
+            return 0
+        return self._resume(self.folder)
+
+    def _resume(self, folder: Path) -> int:
+        best = _Holder(self.done.best)
+        parts = {**self.parts, "best": best}
+        told = runs.load_state(folder / runs.CHECKPOINT, parts, self.optimizer)
+        self.done = _Done(
+            told["epoch"], self._whole_state(), best.state(), told["best_nll"], told["best_epoch"]
+        )
+        self.seconds_before = told["seconds"]
+        self.history[:] = runs.read_history(folder, self.done.epoch)
+        runs.start_history(folder, self.history)
+        return self.done.epoch
+
+    def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
+        """Note an epoch."""
+        line = {
+            "epoch": epoch.number,
+            **epoch.loss._asdict(),
+            "strength": epoch.strength,
+            "seconds": epoch.seconds,
+            **{f"validation_{name}": value for name, value in validation.items()},
+        }
+        self.history.append(line)
+        if self.folder is not None:
+            runs.append_history(self.folder, line)
+        self.done = self._with(epoch.number, validation["nll"])
+        if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+            self.checkpoint()
+
+    def _with(self, epoch: int, nll: float) -> _Done:
+        """What is known after one more epoch."""
+        # Without a folder nothing is gone back to, and a copy of all would be for nothing.
+        last = self.done.last if self.folder is None else self._whole_state()
+        if nll < self.done.best_nll:
+            return _Done(epoch, last, self._state(), nll, epoch)
+        return self.done._replace(epoch=epoch, last=last)
+
+    def checkpoint(self) -> None:
+        """Save all that a resumed run needs."""
+        if self.folder is None:
+            return
+        runs.save_state(
+            self.folder / runs.CHECKPOINT,
+            {**self.parts, "best": _Holder(self.done.best)},
+            self.optimizer,
+            epoch=self.done.epoch,
+            best_nll=self.done.best_nll,
+            best_epoch=self.done.best_epoch,
+            seconds=self.seconds_before + time.perf_counter() - self.began,
+        )
+        self.saved_at = time.perf_counter()
+
+    def restore_best(self) -> None:
+        """Put the best weights back into the experiment."""
+        for name, part in self.parts.items():
+            part.load_state_dict(self.done.best[name])
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write weights and metrics; the metrics last, since they mark a run as finished."""
+        if self.folder is not None:
+            runs.save_state(self.folder / runs.WEIGHTS, self.parts)
+            runs.write_json(self.folder / runs.METRICS, result)
+            (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
+
+    def back_to_the_last_epoch(self) -> None:
+        """Undo the steps of an epoch that was broken off: only whole epochs can be repeated."""
+        state, optimizer = self.done.last
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+        self.optimizer.load_state_dict(optimizer)
+
+    def _whole_state(self) -> tuple[State, dict[str, Any]]:
+        return self._state(), copy.deepcopy(self.optimizer.state_dict())
+
+    def _state(self) -> State:
+        return {
+            name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
+            for name, part in self.parts.items()
+        }
+
+
+class _Holder(nn.Module):
+    """State dicts as a module, so that they are saved like one; names are made safe."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.places = [(part, key) for part, tensors in state.items() for key in tensors]
+        for index, (part, key) in enumerate(self.places):
+            self.register_buffer(f"tensor{index}", state[part][key].clone())
+
+    def state(self) -> State:
+        found: State = {}
+        for index, (part, key) in enumerate(self.places):
+            found.setdefault(part, {})[key] = self.get_buffer(f"tensor{index}")
+        return found
+
+
+def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse to go on with other settings or rows; a file that moved with its rows is the same."""
+    same_rows = there["fingerprint"] == wanted["fingerprint"]
+    one, two = dict(runs.leaves(there)), dict(runs.leaves(wanted))
+    for key in sorted(one.keys() | two.keys()):
+        if key in ("version", "fingerprint") or (key == "data.data" and same_rows):
+            continue
+        if one.get(key) != two.get(key):
+            raise runs.RunError(
+                f"{folder} holds a run with other settings: {key} is {one.get(key)} there and "
+                f"{two.get(key)} here; choose another folder"
+            )
+    if not same_rows:
+        raise runs.RunError(
+            f"{folder} holds a run that was begun with other rows of the data: bring these back, "
+            "or choose another folder"
+        )

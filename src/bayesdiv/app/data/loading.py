@@ -1,0 +1,133 @@
+"""A known data set or a file by its name, ready to train on."""
+
+import difflib
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from bayesdiv.app.data import uci
+from bayesdiv.app.data.files import read
+from bayesdiv.app.data.images import FOLDS, Images
+from bayesdiv.app.data.noise import Bias, add_noise, thin
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splitting import split
+from bayesdiv.app.data.table import Table, checked
+from bayesdiv.app.task import Task
+
+# Sets by the file with a function of their name; the others are records in .toml files, see `uci`.
+FUNCTIONS = {
+    "breast_cancer": "bayesdiv.app.data.embedded",
+    "cifar10": "bayesdiv.app.data.cifar",
+    "cifar100": "bayesdiv.app.data.cifar",
+    "diabetes": "bayesdiv.app.data.embedded",
+    "digits": "bayesdiv.app.data.embedded",
+}
+DATASETS = (*FUNCTIONS, *uci.SETS)
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    target: str | None = None,
+    task: type[Task] | None = None,
+    seed: int = 0,
+    noise: float = 0.0,
+    bias: Bias | None = None,
+    test: float = 0.2,
+    validation: float = 0.2,
+    drop: Iterable[str] = (),
+) -> Splits:
+    """A known data set or a table from a file, ready to train on.
+
+    Args:
+        name_or_path: a name in `DATASETS`, or a .csv or .parquet file.
+        target: for a file, the column to predict; None is its last one.
+        task: for a file, what the target is; None decides, see `table.checked`.
+        seed: of the split, the noise and the thinning.
+        noise: standard deviation of the Gaussian noise on x, see `add_noise`.
+        bias: which class to thin out, see `thin`.
+        test: share of the rows that is tested on.
+        validation: share of the rows that choices are made on; 0 leaves that part empty.
+        drop: for a file, columns to leave out.
+
+    Examples:
+        >>> splits = load("breast_cancer", bias=Bias("malignant", keep=0.2))
+        >>> splits.task
+        Classification(classes=('benign', 'malignant'))
+    """
+    source = opened(name_or_path, target=target, task=task, drop=drop)
+    return parted(source, seed=seed, noise=noise, bias=bias, test=test, validation=validation)
+
+
+def opened(
+    name_or_path: str | Path,
+    *,
+    target: str | None = None,
+    task: type[Task] | None = None,
+    drop: Iterable[str] = (),
+) -> Table | Images:
+    """The data of `load`, read once and checked, to be `parted` by any number of seeds.
+
+    Examples:
+        >>> source = opened("diabetes")
+        >>> [len(parted(source, seed=seed).test.y) for seed in range(2)]
+        [88, 88]
+    """
+    drop = tuple(drop)
+    if str(name_or_path) not in DATASETS:
+        path = _file(name_or_path)
+        return checked(read(path), path.name, target=target, task=task, drop=drop)
+    found = _known(str(name_or_path))
+    if drop or (isinstance(found, Images) and (task or target)) or _differs(found, target, task):
+        raise DataError(
+            f"target, task and drop must be left out for the data set {found.name!r}, "
+            f"got target={target!r}, task={task and task.__name__} and drop={drop!r}"
+        )
+    return found
+
+
+def _differs(found: Table | Images, target: str | None, task: type[Task] | None) -> bool:
+    if isinstance(found, Images):
+        return False
+    return task not in (None, found.task) or target not in (None, found.target)
+
+
+def _known(name: str) -> Table | Images:
+    if name in FUNCTIONS:
+        return cast(Table | Images, getattr(import_module(FUNCTIONS[name]), name)())
+    return uci.read(name)
+
+
+def parted(
+    source: Table | Images,
+    *,
+    seed: int = 0,
+    noise: float = 0.0,
+    bias: Bias | None = None,
+    test: float = 0.2,
+    validation: float = 0.2,
+) -> Splits:
+    """What was `opened` in three parts; the arguments are those of `load`.
+
+    Images keep the test part of their publishers; the seed chooses one of five folds of the rest.
+    """
+    # Noise comes first, so that the test part is the same with and without bias.
+    if isinstance(source, Images):
+        noisy = source.noisy(noise, seed).fold(1 + seed % FOLDS)
+    else:
+        noisy = add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
+    return noisy if bias is None else thin(noisy, bias, seed)
+
+
+def _file(name_or_path: str | Path) -> Path:
+    """The path, unless it looks like the misspelt name of a known set."""
+    path = Path(name_or_path)
+    if path.suffix or path.exists():
+        return path
+    close = difflib.get_close_matches(str(name_or_path), DATASETS, n=1)
+    known = "the name of a data set" if close else f"one of {', '.join(sorted(DATASETS))}"
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise DataError(
+        f"data must be a .csv or .parquet file or {known}, got {str(name_or_path)!r}{hint}"
+    )

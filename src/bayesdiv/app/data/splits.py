@@ -1,0 +1,119 @@
+"""Data in three parts, ready to train on."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bayesdiv.app.data.encoder import Encoder
+    from bayesdiv.app.task import Task
+
+
+class DataError(ValueError):
+    """A complaint about data: one sentence with the rule and the value that breaks it.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> load("rows.txt")
+        Traceback (most recent call last):
+        bayesdiv.app.data.splits.DataError: a table must be a .csv or .parquet file, got rows.txt
+    """
+
+
+class Part(NamedTuple):
+    """Inputs and targets of some rows.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> x, y = load("digits").test
+        >>> x.shape, y.shape
+        (torch.Size([359, 1, 8, 8]), torch.Size([359]))
+    """
+
+    x: Tensor  # (rows, *shape)
+    y: Tensor  # (rows,): float for quantities, int64 for classes
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Data to train on, with what a later prediction needs to treat new rows alike.
+
+    Args:
+        train: what is fitted; encoder and task have their moments from here alone.
+        validation: for choices such as the strength or when to stop; empty if asked for.
+        test: for the final numbers.
+        task: what y is.
+        encoder: turns new rows into x as it did these; None for images.
+        name: of the data set or the file.
+        target: the column that y comes from.
+        notes: sentences on what was decided on the user's behalf.
+        test_rows: where each row of `test` is in the table, counted from 1 below its header; empty
+            where that is not known.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> splits = load("diabetes")
+        >>> splits.shape, splits.num_features, splits.num_data
+        ((10,), 10, 266)
+    """
+
+    train: Part
+    validation: Part
+    test: Part
+    task: "Task"
+    encoder: "Encoder | None" = None
+    name: str = ""
+    target: str = ""
+    notes: tuple[str, ...] = ()
+    test_rows: tuple[int, ...] = ()
+
+    @classmethod
+    def at(
+        cls,
+        x: Tensor,
+        y: Tensor,
+        rows: Iterable[Tensor | slice],
+        task: "Task",
+        *,
+        name: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> "Splits":
+        """Inputs and targets, such as images and labels, at the rows of the three parts.
+
+        Examples:
+            >>> import torch
+            >>> from bayesdiv.app.tasks.regression import Regression
+            >>> rows = slice(0, 3), slice(3, 4), slice(4, 5)
+            >>> Splits.at(torch.zeros(5, 2), torch.arange(5.0), rows, Regression(0.0, 1.0)).test.y
+            tensor([4.])
+        """
+        train, validation, test = (Part(x[some], y[some]) for some in rows)
+        return cls(train, validation, test, task, None, name, "", notes)
+
+    @property
+    def parts(self) -> tuple[Part, Part, Part]:
+        """Training, validation and test part."""
+        return self.train, self.validation, self.test
+
+    def mapped(self, change: Callable[[Part], Part]) -> "Splits":
+        """The same with each part changed, in the order of `parts`."""
+        train, validation, test = map(change, self.parts)
+        return replace(self, train=train, validation=validation, test=test)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one x."""
+        return tuple(self.train.x.shape[1:])
+
+    @property
+    def num_features(self) -> int:
+        """How many numbers one x has."""
+        return math.prod(self.shape)
+
+    @property
+    def num_data(self) -> int:
+        """N, the size of the training part."""
+        return len(self.train.x)

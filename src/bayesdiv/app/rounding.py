@@ -1,0 +1,43 @@
+"""Numbers with the digits that a reader can use."""
+
+import statistics
+from collections.abc import Sequence
+
+
+def rounded(value: float, places: int) -> str:
+    """A number with some decimals; one too small for them with three digits of its own.
+
+    Examples:
+        >>> rounded(0.25, 3), rounded(1.2345e-30, 3), rounded(0.0, 3)
+        ('0.250', '1.23e-30', '0.000')
+    """
+    return f"{value:.3g}" if 0 < abs(value) < 1e-3 else f"{value:.{places}f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation, or the value alone.
+
+    Examples:
+        >>> spread([1.0, 3.0]), spread([1e-30, 3e-30])
+        ('2.000±1.414', '2e-30±1.41e-30')
+    """
+    mean = statistics.mean(values)
+    if abs(mean) >= 1e6:
+        return f"{mean:.4g}"
+    digits = 3 if abs(mean) < 10 else 2 if abs(mean) < 100 else 1
+    if len(values) == 1:
+        return rounded(mean, digits)
+    deviation = statistics.stdev(values)
+    if max(abs(mean), deviation) < 1e-3:
+        return f"{rounded(mean, digits)}±{rounded(deviation, digits)}"
+    return f"{mean:.{digits}f}±{deviation:.{digits}f}"
+
+
+def number(value: float) -> str:
+    """A number with the digits that a reader can use.
+
+    Examples:
+        >>> number(1234567.0), number(0.012345), number(150.25), number(-2.0)
+        ('1.235e+06', '0.01235', '150.2', '-2')
+    """
+    return f"{value:.4g}"

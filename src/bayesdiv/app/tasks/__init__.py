@@ -1,0 +1,1 @@
+"""What a target column can be: one file each, with a class of the file's name, see `app.task`."""

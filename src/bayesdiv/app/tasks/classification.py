@@ -1,0 +1,102 @@
+"""A target that is one of some classes."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesdiv.app.data.columns import codes_of, label_of, labels_of, quoted
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.metric import METRICS
+from bayesdiv.likelihoods import Classes, Likelihood, balanced
+from bayesdiv.predictive import Predictive
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+MOST_NAMED = 20  # classes in a description
+
+
+@dataclass(frozen=True)
+class Classification:
+    """A target that is one of some classes; y is the index of its name in `classes`.
+
+    Examples:
+        >>> Classification(("benign", "malignant")).classes[1]
+        'malignant'
+    """
+
+    classes: tuple[str, ...]
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "nll", "ece", "false_negative_rate")
+    main: ClassVar[str] = "accuracy"
+    searched: ClassVar[tuple[str, ...]] = ("nll", "accuracy", "ece")
+
+    @classmethod
+    def check(cls, target: "Series") -> None:
+        """Complain of a single class, and of one with a single row."""
+        counts = Counter(map(label_of, target))
+        if len(counts) < 2:
+            raise DataError(
+                f"target {target.name!r} must have at least 2 classes, got {quoted(counts)} alone"
+            )
+        single = [label for label, count in counts.items() if count == 1]
+        if single:
+            raise DataError(
+                f"every class of target {target.name!r} must have at least 2 rows, got one of "
+                f"{quoted(single)}"
+            )
+
+    @classmethod
+    def fit(cls, target: "Series") -> Self:
+        """The task with the names of the classes in training targets."""
+        return cls(labels_of(target))
+
+    @classmethod
+    def strata(cls, target: "Series") -> NDArray[np.int64] | None:
+        """The classes: every part of the data gets its share of each."""
+        return codes_of(target, labels_of(target))
+
+    @property
+    def description(self) -> str:
+        """What the target is, for people."""
+        more = len(self.classes) - MOST_NAMED
+        named = ", ".join(self.classes[:MOST_NAMED])
+        return f"{len(self.classes)} classes: {named}{f' and {more} more' if more > 0 else ''}"
+
+    @property
+    def outputs(self) -> int:
+        """One number per class."""
+        return len(self.classes)
+
+    @property
+    def log_scale(self) -> float:
+        """Nothing to add: classes have no unit."""
+        return 0.0
+
+    def encode(self, target: "Series") -> Tensor:
+        """For each target the index of its class."""
+        return torch.from_numpy(codes_of(target, self.classes))
+
+    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
+        """Categorical; of these targets, the rare classes count for more."""
+        return Classes(None if balanced_by is None else balanced(balanced_by, self.outputs))
+
+    def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
+        """The metrics of predictions; what is missed only of two classes, if there is any."""
+        missable = self.outputs == 2 and bool((y == 1).any())
+        keys = [key for key in self.metrics if missable or key != "false_negative_rate"]
+        return {key: METRICS[key].function(predictive, y).item() for key in keys}
+
+    def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
+        """The likeliest class, all probabilities, and the uncertainty in two parts."""
+        probabilities = predictive.probabilities
+        return {
+            "predicted_class": [self.classes[k] for k in probabilities.argmax(-1).tolist()],
+            **{f"probability_{name}": probabilities[:, k] for k, name in enumerate(self.classes)},
+            "entropy": predictive.entropy,
+            "mutual_information": predictive.mutual_information,
+        }

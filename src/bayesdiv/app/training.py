@@ -1,0 +1,84 @@
+"""An experiment trained: best weights kept, run written, resumed where it was stopped."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bayesdiv.app.checkpoint import Keeper
+from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
+from bayesdiv.app.settings import describe
+from bayesdiv.divergence import Divergence
+from bayesdiv.training.fit import Batches, Epoch, EpochLoss, fit
+
+
+def train(
+    splits: Splits,
+    divergence: Divergence | None,
+    training: Training,
+    *,
+    folder: Path | None = None,
+    source: Mapping[str, Any] | None = None,
+    tell: Callable[[Epoch], None] = lambda epoch: None,
+) -> tuple[Experiment, dict[str, Any]]:
+    """Train, keep the weights of the best validation NLL, evaluate on the test part.
+
+    Args:
+        splits: the data.
+        divergence: what holds the weights near the prior; None for a deterministic network.
+        training: how.
+        folder: where the run is written; a run there that was stopped goes on. None writes nothing.
+        source: how the data were loaded, kept with the run.
+        tell: called after each epoch.
+    """
+    experiment = built(splits, divergence, training)
+    settings = describe(experiment, splits, source or {})
+    return experiment, _trained(experiment, splits, settings, folder, tell)
+
+
+def _trained(
+    experiment: Experiment,
+    splits: Splits,
+    settings: dict[str, Any],
+    folder: Path | None,
+    tell: Callable[[Epoch], None],
+) -> dict[str, Any]:
+    training, optimizer = experiment.training, experiment.optimizer()
+    keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
+    done = keeper.begin(settings)
+    batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
+    began = time.perf_counter()
+    epochs = fit(
+        experiment.model,
+        experiment.objective,
+        batches,
+        optimizer,
+        training.epochs,
+        first=done,
+        seed=training.seed,
+    )
+    try:
+        for epoch in epochs:
+            epoch = _in_units(epoch, splits.task.log_scale)
+            keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
+            tell(epoch)
+    except KeyboardInterrupt:
+        keeper.back_to_the_last_epoch()
+        keeper.checkpoint()
+        raise
+    keeper.restore_best()
+    result = {
+        "test": evaluate(experiment, splits, splits.test),
+        "validation": evaluate(experiment, splits, splits.validation),
+        "best_epoch": keeper.done.best_epoch,
+        "seconds": keeper.seconds_before + time.perf_counter() - began,
+    }
+    keeper.finish(result)
+    return result
+
+
+def _in_units(epoch: Epoch, shift: float) -> Epoch:
+    """An epoch whose likelihood is that of the target in its own units, as all that is shown."""
+    total, nll, divergence = epoch.loss
+    return epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
