@@ -316,7 +316,7 @@ def test_a_random_split_leaks_and_says_how_much():
 def test_a_fold_holds_the_patches_of_its_rows(split):
     patches = some(torch.arange(100) // 4)
     parts = patches.fold(4, seed=3, by=split)
-    for part, rows in zip(parts, split(patches, 4, 3), strict=True):
+    for part, rows in zip(parts.parts, split(patches, 4, 3), strict=True):
         assert part.x[:, 0, 0, 0].tolist() == rows.tolist()
         assert torch.equal(part.y, patches.labels[rows])
 
