@@ -24,7 +24,7 @@ from bayesdiv import metrics
 from bayesdiv.app.data.images import complement, resized
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.nets.resnet import ResNet
-from bayesdiv.divergence.estimators import Auto
+from bayesdiv.divergence.auto import Auto
 from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.posteriors.point import Point

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
         WeightedKL,
         closed_form,
     )
-    from bayesdiv.divergence.estimators import Auto, Exact, MonteCarlo, Quadrature
+    from bayesdiv.divergence.auto import Auto
+    from bayesdiv.divergence.estimators import Exact, MonteCarlo
+    from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
     from bayesdiv.likelihoods import (
         Binary,
@@ -106,7 +108,9 @@ _HOMES = {
     "bayesdiv.app.sklearn": "BayesianClassifier BayesianRegressor",
     "bayesdiv.divergence": "ChiSquared Divergence JSA JSG KL Renyi ReverseKL TotalVariation "
     "WeightedKL",
-    "bayesdiv.divergence.estimators": "Auto Exact MonteCarlo Quadrature",
+    "bayesdiv.divergence.auto": "Auto",
+    "bayesdiv.divergence.estimators": "Exact MonteCarlo",
+    "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",

@@ -9,7 +9,8 @@ from torch.distributions import Distribution, Laplace, Normal
 
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence
-from bayesdiv.divergence.estimators import Exact, MonteCarlo, Quadrature
+from bayesdiv.divergence.estimators import Exact, MonteCarlo
+from bayesdiv.divergence.quadrature import Quadrature
 
 Pair = tuple[Distribution, Distribution]
 

@@ -28,7 +28,8 @@ from torch.distributions import (
 
 import bayesdiv as bd
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG, joint_jsa
-from bayesdiv.divergence.estimators import NoExactForm, _Panels
+from bayesdiv.divergence.base import Points
+from bayesdiv.divergence.estimators import NoExactForm
 
 Q, P = Normal(0.5, 0.4), Normal(0.0, 1.0)
 
@@ -191,7 +192,7 @@ def test_quadrature_works_in_blocks_whatever_the_shape(monkeypatch):
     p = Laplace(torch.zeros(4), 1.0)
     whole = bd.Quadrature()(bd.JSA(0.3), q, p)
     (gradient,) = torch.autograd.grad(whole.sum(), q.loc)
-    monkeypatch.setattr("bayesdiv.divergence.estimators._NODES_AT_ONCE", 10_000)
+    monkeypatch.setattr("bayesdiv.divergence.quadrature._NODES_AT_ONCE", 10_000)
     pieces = bd.Quadrature()(bd.JSA(0.3), q, p)
     assert whole.shape == (3, 4)
     assert whole.dtype == torch.float32
@@ -223,7 +224,7 @@ def test_panels_of_a_quadrature_hold_the_whole_mass():
             return at_q.mean(torch.ones_like(at_q.log_q)) + at_p.mean(torch.ones_like(at_p.log_q))
 
     assert bd.Quadrature()(Mass(), q, p).item() == pytest.approx(2.0, abs=1e-12)
-    assert all(isinstance(points, _Panels) for points in seen)
+    assert all(isinstance(points, Points) for points in seen)
 
 
 # Auto and Exact ------------------------------------------------------------------------------

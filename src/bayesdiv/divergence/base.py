@@ -117,7 +117,7 @@ class Divergence(ABC):
             p: the prior; the two must broadcast.
             estimator: how to compute it; `Auto()` where none is given.
         """
-        from bayesdiv.divergence.estimators import Auto
+        from bayesdiv.divergence.auto import Auto
 
         return (estimator or Auto())(self, q, p)
 

@@ -1,13 +1,26 @@
-"""What an estimator must know of a distribution: its density anywhere, its places and edges."""
+"""What an estimator must know of a distribution: its density anywhere, its support, its parts."""
 
 import copy
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, MixtureSameFamily, Uniform, constraints
+from torch.distributions import (
+    Distribution,
+    Independent,
+    MixtureSameFamily,
+    Transform,
+    Uniform,
+    VonMises,
+    constraints,
+)
+
+# torch offers no public way to tell an inverse from what it inverts.
+from torch.distributions.transforms import _InverseTransform
+
+_Item = TypeVar("_Item")
 
 
 def common_shape(*shapes: torch.Size) -> torch.Size:
@@ -43,22 +56,56 @@ def whole_line(distribution: Distribution) -> bool:
     """Whether the support is all real numbers."""
     if isinstance(distribution, MixtureSameFamily):
         return whole_line(distribution.component_distribution)
-    return distribution.support is constraints.real
+    return distribution.support is constraints.real and not isinstance(distribution, VonMises)
+
+
+def edges(distribution: Distribution) -> tuple[Tensor | float | None, Tensor | float | None]:
+    """The ends of the support, None where it has none; one pair per component of a mixture."""
+    if isinstance(distribution, MixtureSameFamily):
+        return edges(distribution.component_distribution)
+    if isinstance(distribution, VonMises):  # torch calls its support the line, and draws from this
+        return -math.pi, math.pi
+    support = distribution.support
+    return getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+
+
+def inside(distribution: Distribution, points: Tensor) -> Tensor:
+    """Whether points lie in the support, in that of any component for a mixture."""
+    if isinstance(distribution, MixtureSameFamily):
+        return inside(distribution.component_distribution, points.unsqueeze(-1)).any(-1)
+    low, high = edges(distribution)
+    found = torch.ones_like(points, dtype=torch.bool)
+    found = found if low is None else found & (points >= low)
+    return found if high is None else found & (points <= high)
 
 
 def log_density(distribution: Distribution, points: Tensor) -> Tensor:
-    """log_prob, and -inf outside the support, where torch raises or extrapolates."""
+    """log_prob, and -inf outside the support, where torch raises or extrapolates.
+
+    A mixture is taken apart, since its components may have supports of their own.
+    """
+    if isinstance(distribution, MixtureSameFamily):
+        shares = distribution.mixture_distribution.logits.log_softmax(-1)
+        parts = log_density(distribution.component_distribution, points.unsqueeze(-1)) + shares
+        none = (parts == -math.inf).all(-1)
+        total = torch.where(none.unsqueeze(-1), 0.0, parts).logsumexp(-1)
+        return torch.where(none, -math.inf, total)
     if whole_line(distribution):
         return distribution.log_prob(points)
-    inside = cast(constraints.Constraint, distribution.support).check(points)
-    stand_in = distribution.mean.detach().expand(points.shape).to(points)
-    return torch.where(
-        inside, distribution.log_prob(torch.where(inside, points, stand_in)), -math.inf
-    )
+    within = inside(distribution, points)
+    stand_in = _inner_point(*edges(distribution))
+    kept = torch.where(within, points, torch.as_tensor(stand_in).to(points))
+    return torch.where(within, distribution.log_prob(kept), -math.inf)
+
+
+def _inner_point(low: Tensor | float | None, high: Tensor | float | None) -> Tensor | float:
+    if low is None:
+        return 0.0 if high is None else high - 1
+    return low + 1 if high is None else (low + high) / 2
 
 
 def places(distribution: Distribution) -> list[tuple[Tensor, Tensor]]:
-    """Centres and scales at which the density has its features, one pair a component."""
+    """Locations and scales, or means and standard deviations, one pair a component."""
     if isinstance(distribution, MixtureSameFamily):
         components = places(distribution.component_distribution)
         return [
@@ -71,37 +118,72 @@ def places(distribution: Distribution) -> list[tuple[Tensor, Tensor]]:
         return [((low + high) / 2, (high - low) / 2)]
     if hasattr(distribution, "loc") and hasattr(distribution, "scale"):
         return [(distribution.loc, distribution.scale)]
-    loc, scale = distribution.mean, distribution.stddev
-    if not bool((loc.isfinite() & scale.isfinite()).all()):
-        raise ValueError(
-            f"{type(distribution).__name__} has neither loc and scale nor a finite mean and "
-            "standard deviation, so Quadrature cannot place its nodes"
-        )
-    return [(loc, scale)]
+    return [(distribution.mean, distribution.stddev)]
 
 
-def edges(distribution: Distribution) -> list[Tensor]:
-    """The finite ends of the support."""
-    support = distribution.support
-    ends = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
-    return [torch.as_tensor(end, dtype=torch.float64) for end in ends if end is not None]
+def part(distribution: Distribution, cut: slice | Tensor) -> Distribution:
+    """Some weights of a distribution, over one batch axis and in double precision."""
+    axes = len(distribution.batch_shape)
 
+    def change(tensor: Tensor) -> Tensor:
+        flat = tensor.reshape(-1, *tensor.shape[axes:])[cut]
+        return flat.double() if flat.is_floating_point() else flat
 
-def part(distribution: Distribution, cut: slice) -> Distribution:
-    """Some weights of a distribution, over one batch axis: every tensor in it is cut alike."""
-    axes, batch = len(distribution.batch_shape), distribution.batch_shape
-    return rebatched(distribution, batch, lambda x: x.reshape(-1, *x.shape[axes:])[cut])
+    return rebatched(distribution, distribution.batch_shape, change)
 
 
 def rebatched(
     distribution: Distribution, batch: torch.Size, change: Callable[[Tensor], Tensor]
 ) -> Distribution:
     """The distribution with a change to every tensor in it that begins with the axes `batch`."""
-    changed = copy.copy(distribution)
-    for name, entry in vars(distribution).items():
-        if isinstance(entry, Tensor) and entry.shape[: len(batch)] == batch:
-            setattr(changed, name, change(entry))
-        elif isinstance(entry, Distribution) and entry.batch_shape[: len(batch)] == batch:
-            setattr(changed, name, rebatched(entry, batch, change))
-    changed._batch_shape = change(torch.empty(distribution.batch_shape, device="meta")).shape
+    return _rebatched(distribution, batch, batch, change)
+
+
+def _rebatched(
+    item: _Item, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
+) -> _Item:
+    """A copy of a distribution or transformation, every tensor in it changed alike.
+
+    `batch` is the shape that changes, `own` that of the distribution which the item belongs to: a
+    transformation may hold tensors of fewer axes.
+    """
+    changed = copy.copy(item)  # of a transformation without its inverse
+    own = item.batch_shape if isinstance(item, Distribution) else own
+    for name, entry in vars(item).items():
+        if not (isinstance(item, Transform) and name == "_inv"):
+            setattr(changed, name, _entry(entry, batch, own, change))
+    if isinstance(item, Distribution):
+        changed._batch_shape = change(torch.empty(own, device="meta")).shape  # type: ignore[attr-defined]
+        changed._validate_args = False  # type: ignore[attr-defined]
     return changed
+
+
+def _entry(
+    entry: object, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
+) -> object:
+    if isinstance(entry, list):
+        return [_entry(each, batch, own, change) for each in entry]
+    if isinstance(entry, Tensor):
+        return _changed(entry, batch, own, change)
+    if isinstance(entry, _InverseTransform):  # which holds nothing but the other
+        return _rebatched(entry.inv, batch, own, change).inv
+    if isinstance(entry, Transform) or (
+        isinstance(entry, Distribution) and entry.batch_shape[: len(batch)] == batch
+    ):
+        return _rebatched(entry, batch, own, change)
+    return entry
+
+
+def _changed(
+    tensor: Tensor, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
+) -> Tensor:
+    if tensor.shape[: len(batch)] == batch:
+        return change(tensor)
+    return change(tensor.expand(own)) if tensor.dim() <= len(own) else tensor
+
+
+def mixed(distribution: Distribution) -> Distribution:
+    """The components of a mixture as one distribution, or the distribution itself."""
+    if isinstance(distribution, MixtureSameFamily):
+        return mixed(distribution.component_distribution)
+    return distribution

@@ -1,30 +1,20 @@
-"""How a divergence is computed: exactly, by dense integration, from samples, or as fits best."""
+"""How a divergence is computed: what an estimator is, exact forms, and samples."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
-from torch.utils.checkpoint import checkpoint
 
 from bayesdiv.compute.fused import Summed, draw, has_kernels
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
-from bayesdiv.divergence.densities import (
-    check_pair,
-    common_shape,
-    edges,
-    log_density,
-    part,
-    places,
-    whole_line,
-)
+from bayesdiv.divergence.densities import check_pair, common_shape, log_density, whole_line
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
@@ -246,176 +236,3 @@ class _Later:
 
 def _later(make: Callable[[], Points]) -> Points:
     return cast(Points, _Later(make))
-
-
-# Half-scales to 6, then wider steps to 38 scales, where a Gaussian density leaves the double range.
-_OFFSETS = (*np.arange(0.5, 6.1, 0.5), 7, 8, 9, 10, 12, 14, 18, 25, 38, *(10.0 ** np.arange(2, 11)))
-# Common to q and p, so that the last two panels of each side span a factor of ten each.
-_TAILS = 10.0 ** np.arange(2, 21)
-_CROSSINGS = 8
-_NODES_AT_ONCE = 1 << 22
-
-
-@dataclass(frozen=True)
-class Quadrature(Estimator):
-    """Dense integration over panels on the scales of q and of p: the oracle, for any such pair.
-
-    Panels are cut at multiples of every scale, at the edges of the supports, at kinks and where
-    the densities cross, and carry Gauss-Legendre nodes; the work is in double precision. The nodes
-    stay put while q moves, so gradients are right for priors with edges too. Some 3,000 nodes a
-    weight: made for checking, for figures and for small networks. Memory has a ceiling whatever
-    the number of weights.
-
-    Args:
-        points: nodes a panel.
-
-    Examples:
-        >>> from torch.distributions import Normal, Uniform
-        >>> from bayesdiv import JSA
-        >>> Quadrature()(JSA(0.25), Normal(4.5, 1.0), Uniform(-5.0, 5.0))
-        tensor(0.6672)
-    """
-
-    points: int = 20
-
-    def __post_init__(self) -> None:
-        if self.points < 2:
-            raise ValueError(f"points must be at least 2, got {self.points}")
-
-    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The divergence's estimate from the nodes of all panels, some weights at a time."""
-        return lambda q, p, _: self._compute(divergence, q, p)
-
-    def _compute(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
-        shape = common_shape(q.batch_shape, p.batch_shape)
-        q, p = q.expand(shape), p.expand(shape)
-        anchors = len(places(q)) + len(places(p))
-        panels = (2 * len(_OFFSETS) + 1) * anchors + 2 * len(_TAILS)
-        step = max(1, _NODES_AT_ONCE // (panels * self.points))
-
-        def block(start: int) -> Tensor:
-            cut = slice(start, start + step)
-            return self._integrate(divergence, part(q, cut), part(p, cut))
-
-        values = [
-            # Recomputed in the backward pass: what a block of nodes holds is never kept.
-            cast(Tensor, checkpoint(block, start, use_reentrant=False))
-            for start in range(0, shape.numel(), step)
-        ]
-        return torch.cat(values).reshape(shape).to(places(q)[0][0].dtype)
-
-    def _integrate(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
-        with torch.no_grad():
-            ends = _panel_ends(q, p)  # (E, n)
-            gauss = np.polynomial.legendre.leggauss(self.points)
-            nodes, shares = (ends.new_tensor(side)[:, None, None] for side in gauss)
-            middle, half = (ends[1:] + ends[:-1]) / 2, (ends[1:] - ends[:-1]) / 2
-            x = (middle + half * nodes).flatten(0, 1)  # (points · panels, n)
-            log_width = (half * shares).log().flatten(0, 1)
-        log_q, log_p = log_density(q, x), log_density(p, x)
-        at_q, at_p = (
-            _Panels(log_q, log_p, side + log_width, log_width, on_p, self.points)
-            for on_p, side in enumerate((log_q, log_p))
-        )
-        return divergence.estimate(at_q, at_p)
-
-
-@dataclass(frozen=True)
-class _Panels(Points):
-    """Points on panels: an integral whose last panels do not shrink towards infinity diverges."""
-
-    log_width: Tensor
-    on_p: int  # 1 for points spread like p, 0 like q
-    points: int
-
-    def mean(self, values: Tensor) -> Tensor:
-        total = super().mean(values)
-        last, before = self._last_two(self._terms(values).abs(), torch.Tensor.sum)
-        return torch.where(((last > 0) & (last > 0.99 * before)).any(0), math.inf, total)
-
-    def log_mean_ratio(self, power: float | Tensor) -> Tensor:
-        total = super().log_mean_ratio(power)
-        last, before = self._last_two(self._exponents(power), torch.Tensor.logsumexp)
-        return torch.where(((last > -math.inf) & (last > before - 0.01)).any(0), math.inf, total)
-
-    def _exponents(self, power: float | Tensor) -> Tensor:
-        # Far out log q is -1e40, and a sum in which it cancels keeps no digit: collect its factor.
-        on_p = self.on_p + power
-        sides = ((1 - on_p, self.log_q), (on_p, self.log_p))
-        parts = [factor * side for factor, side in sides if isinstance(factor, Tensor) or factor]
-        return torch.where(self.log_weight == -math.inf, -math.inf, sum(parts) + self.log_width)
-
-    def _last_two(
-        self, terms: Tensor, add: Callable[[Tensor, int], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Sums over the outermost panel of each side and over its neighbour, (2, n) each."""
-        panels = add(terms.detach().reshape(self.points, -1, *terms.shape[1:]), 0)
-        return panels[[0, -1]], panels[[1, -2]]
-
-
-def _panel_ends(q: Distribution, p: Distribution) -> Tensor:
-    """Where to cut the line, ascending, shape (ends, n)."""
-    anchors = [(loc.double(), scale.double()) for loc, scale in (*places(q), *places(p))]
-    centre = anchors[0][0]
-    reach = sum(scale + (loc - centre).abs() for loc, scale in anchors)
-    offsets, tails = (centre.new_tensor(np.array(x))[:, None] for x in (_OFFSETS, _TAILS))
-    cuts = [loc + sign * scale * offsets for loc, scale in anchors for sign in (-1, 1)]
-    cuts += [centre + sign * reach * tails for sign in (-1, 1)]
-    points = [loc for loc, _ in anchors] + [end.to(centre) for end in edges(q) + edges(p)]
-    cuts += [point.expand_as(centre)[None] for point in points]
-    ends = torch.cat(cuts).sort(0).values
-    return torch.cat([ends, _crossings(q, p, ends)]).sort(0).values
-
-
-def _crossings(q: Distribution, p: Distribution, ends: Tensor) -> Tensor:
-    """Where the densities cross, by bisection of the panels in which their order changes."""
-
-    def q_is_above(x: Tensor) -> Tensor:
-        return log_density(q, x) > log_density(p, x)
-
-    above = q_is_above(ends)
-    found, changes = (above[1:] != above[:-1]).int().topk(_CROSSINGS, dim=0)
-    low, high = ends[:-1].gather(0, changes), ends[1:].gather(0, changes)
-    at_low = above[:-1].gather(0, changes)
-    for _ in range(60):
-        middle = (low + high) / 2
-        same = q_is_above(middle) == at_low
-        low, high = torch.where(same, middle, low), torch.where(same, high, middle)
-    # Where nothing crosses the cut goes to the middle: next to an outermost panel, whose size tells
-    # whether the integral converges, a panel without width would pass for one that does not shrink.
-    return torch.where(found == 1, low, ends[len(ends) // 2])
-
-
-@dataclass(frozen=True)
-class Auto(Estimator):
-    """The exact form where there is one, else the fallback; the default everywhere.
-
-    `Quadrature` takes the place of a fallback that samples where samples mislead: for a divergence
-    that is not a mean over points (JS-G without a closed form), and for a learned q against a
-    prior with an edge.
-
-    Examples:
-        >>> from torch.distributions import Laplace, Normal
-        >>> from bayesdiv import JSG
-        >>> Auto()(JSG(0.5), Normal(0.0, 1.0), Laplace(0.0, 1.0))
-        tensor(0.0489)
-    """
-
-    fallback: Estimator = field(default_factory=MonteCarlo)
-
-    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The way of the estimator that fits."""
-        return self.choose(divergence, q, p).prepared(divergence, q, p)
-
-    def total(
-        self, divergence: Divergence, q: Distribution, p: Distribution
-    ) -> closed_form.Total | None:
-        """That of the estimator that fits."""
-        return self.choose(divergence, q, p).total(divergence, q, p)
-
-    def choose(self, divergence: Divergence, q: Distribution, p: Distribution) -> Estimator:
-        """The estimator that fits this divergence and pair."""
-        if closed_form.find(divergence, q, p) is not None:
-            return Exact()
-        misled = not divergence.linear or not whole_line(p)
-        return Quadrature() if misled and isinstance(self.fallback, MonteCarlo) else self.fallback

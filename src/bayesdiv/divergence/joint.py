@@ -26,9 +26,9 @@ from torch.distributions import (
     Normal,
 )
 
+from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.densities import common_shape, log_density, rebatched, whole_line
-from bayesdiv.divergence.estimators import Auto
 from bayesdiv.divergence.geometric import JSG, WeightedKL
 from bayesdiv.divergence.kl import KL, ReverseKL
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
 from bayesdiv.divergence import KL, Divergence, joint
-from bayesdiv.divergence.estimators import Auto, Computation, Estimator
+from bayesdiv.divergence.auto import Auto
+from bayesdiv.divergence.estimators import Computation, Estimator
 from bayesdiv.draws import Over, Weights, draw_weights, draws
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import bayesian_modules

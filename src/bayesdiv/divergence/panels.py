@@ -1,0 +1,216 @@
+"""Panels that cover the line: where to cut it for a pair of densities, and the nodes inside."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from bayesdiv.divergence.densities import edges, log_density, mixed
+from bayesdiv.divergence.quantiles import quantiles
+
+# 0.1587 and 0.8413 are one standard deviation of a Gaussian to either side.
+_LEVELS = (1e-12, 1e-6, 1e-3, 0.1587, 0.5, 0.8413, 1 - 1e-3, 1 - 1e-6, 1 - 1e-12)
+# In deviations; beyond 38 a Gaussian density leaves the double range.
+_OFFSETS = (2.0, 3.5, 5.5, 8.0, 12.0, 20.0, 38.0)
+# Shares of a logarithmic range, each panel twice as long as the one before.
+_GRADES = (0.0, *(2.0**-k for k in range(7, -1, -1)))
+_FARTHEST = 1e140  # scales; its square still is a number
+_CROSSINGS = 8
+
+
+class Panels(NamedTuple):
+    """Intervals of u, (panels, n) each, with x = u, or x = origin ± e^u where the sign is not 0.
+
+    Logarithmic panels reach far tails, and the singular points of densities, in a few steps.
+    """
+
+    low: Tensor
+    high: Tensor
+    origin: Tensor
+    sign: Tensor
+
+    def points(self, u: Tensor) -> Tensor:
+        """The x at these u."""
+        return torch.where(self.sign == 0, u, self.origin + self.sign * self.clamped(u).exp())
+
+    def clamped(self, u: Tensor) -> Tensor:
+        """`u` where it is a logarithm, else 0."""
+        return torch.where(self.sign == 0, 0.0, u)
+
+    def nodes(self, count: int) -> tuple[Tensor, Tensor]:
+        """Gauss-Legendre points and the logarithm of what each stands for, (count, panels, n)."""
+        gauss = np.polynomial.legendre.leggauss(count)
+        places, shares = (self.low.new_tensor(side)[:, None, None] for side in gauss)
+        middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
+        u = middle + half * places
+        return self.points(u), (half * shares).log() + self.clamped(u)
+
+    def halves(self, cut: Tensor | None = None) -> "Panels":
+        """Twice as many, cut in the middle of u or at `cut`."""
+        middle = (self.low + self.high) / 2 if cut is None else cut
+        low, high = torch.cat([self.low, middle]), torch.cat([middle, self.high])
+        return Panels(low, high, torch.cat([self.origin] * 2), torch.cat([self.sign] * 2))
+
+    def some(self, index: Tensor) -> "Panels":
+        """Those at `index`, (k, n)."""
+        return Panels(*(side.gather(0, index) for side in self))
+
+    def of(self, weights: Tensor) -> "Panels":
+        """All panels of some weights."""
+        return Panels(*(side[:, weights] for side in self))
+
+
+class Layout(NamedTuple):
+    """First panels for a pair, and short ones that show how an integrand fades at its ends."""
+
+    panels: Panels
+    far: Panels  # at every end, such as the farthest point of a tail
+    near: Panels  # on the way to it
+
+
+def lay_out(q: Distribution, p: Distribution) -> Layout:
+    """Panels between the quantiles of all components, graded at edges and in both tails."""
+    spots = [_spots(mixed(d)) for d in (q, p)]
+    cuts = torch.cat([cut for cut, _ in spots]).sort(0).values
+    scale = torch.minimum(spots[0][1], spots[1][1])
+    panels = Panels(cuts[:-1], cuts[1:], torch.zeros_like(cuts[1:]), torch.zeros_like(cuts[1:]))
+    ranges = [_tail(cuts, scale, sign) for sign in (-1, 1)]
+    for distribution in (q, p):
+        for side, sign in zip(edges(mixed(distribution)), (1, -1), strict=True):
+            for edge in _each(side, cuts[0]):
+                panels, graded = _graded(panels, edge, sign)
+                panels = _logarithmic(panels, edge, sign)
+                ranges.append(graded)
+    for sign in (-1, 1):
+        panels = _logarithmic(panels, cuts[len(cuts) // 2], sign)
+    tails = [_between(one, _GRADES) for one in ranges]
+    panels = Panels(*(torch.cat(sides) for sides in zip(panels, *tails, strict=True)))
+    probes = (Panels(*(torch.stack(s) for s in zip(*at, strict=True))) for at in _probes(ranges))
+    return Layout(_cut_at_crossings(q, p, panels), *probes)
+
+
+def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Where one distribution, or each component, has features, (cuts, n), and its least scale."""
+    like = quantiles(distribution, torch.tensor([0.5], dtype=torch.float64))
+    found = quantiles(distribution, like.new_tensor(_LEVELS))
+    low, middle, high = found[3:6]
+    offsets = like.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
+    cuts = [found, middle - (middle - low) * offsets, middle + (high - middle) * offsets]
+    limits = [middle.new_zeros(()) + edge for edge in edges(distribution) if edge is not None]
+    cuts += [limit.expand_as(middle)[None] for limit in limits]
+    scale = torch.maximum(high - low, 1e-9 * (found[-1] - found[0])).clamp(min=1e-150)
+    if middle.dim() == 1:
+        return torch.cat(cuts), scale
+    return torch.cat(cuts).movedim(-1, 0).flatten(0, 1), scale.amin(-1)
+
+
+def _each(edge: Tensor | float | None, like: Tensor) -> list[Tensor]:
+    """An edge for every component, (n,) each."""
+    if edge is None:
+        return []
+    edge = torch.as_tensor(edge).to(like)
+    if edge.dim() < 2:
+        return [edge.expand_as(like)]
+    return [one.expand_as(like) for one in edge.unbind(-1)]
+
+
+class _Range(NamedTuple):
+    """A logarithmic stretch from `start`, next to other panels, to `end`, (n,) each."""
+
+    start: Tensor
+    end: Tensor
+    origin: Tensor
+    sign: Tensor
+
+
+def _tail(cuts: Tensor, scale: Tensor, sign: int) -> _Range:
+    outermost, origin = cuts[-1 if sign > 0 else 0], cuts[len(cuts) // 2]
+    start = ((outermost - origin).abs() + 1e-300).log()
+    end = torch.maximum((scale * _FARTHEST).log(), start)
+    return _Range(start, end, origin, torch.full_like(origin, sign))
+
+
+def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, _Range]:
+    """The panel next to an edge, taken out and told as a logarithmic range."""
+    at_edge = (panels.low if sign > 0 else panels.high) == edge
+    beside = at_edge & (panels.high > panels.low) & (panels.sign == 0)
+    width = torch.where(beside, panels.high - panels.low, 0.0).sum(0)
+    # Closer to an edge that is not 0, the distance to it has no digits.
+    least = (edge.abs() * 2.0**-49).clamp(min=1e-290)
+    wide = width > 2 * least
+    panels = panels._replace(high=torch.where(beside & wide, panels.low, panels.high))
+    start, end = (torch.where(wide, x.clamp(min=1e-290), 1.0).log() for x in (width, least))
+    return panels, _Range(start, end, edge, torch.full_like(edge, sign))
+
+
+def _logarithmic(panels: Panels, origin: Tensor, sign: int) -> Panels:
+    """Panels that span more than a factor of eight in their distance from a point, in its log."""
+    sides = torch.stack([sign * (panels.low - origin), sign * (panels.high - origin)])
+    near, far = sides.amin(0), sides.amax(0)
+    least = (origin.abs() * 2.0**-49).clamp(min=1e-290)
+    long = (panels.sign == 0) & (near > least) & (far > 8 * near)
+    near, far = (torch.where(long, side, 1.0).log() for side in (near, far))
+    return Panels(
+        torch.where(long, near, panels.low),
+        torch.where(long, far, panels.high),
+        torch.where(long, origin, panels.origin),
+        torch.where(long, float(sign), panels.sign),
+    )
+
+
+def _between(span: _Range, grades: tuple[float, ...]) -> Panels:
+    ends = span.start + span.start.new_tensor(grades)[:, None] * (span.end - span.start)
+    low, high = torch.minimum(ends[:-1], ends[1:]), torch.maximum(ends[:-1], ends[1:])
+    return Panels(low, high, span.origin.expand_as(low), span.sign.expand_as(low))
+
+
+def _probes(ranges: list[_Range]) -> tuple[list[tuple[Tensor, ...]], list[tuple[Tensor, ...]]]:
+    """Panels of width 1/16 at the end of each range and on the way to it."""
+    found: tuple[list[tuple[Tensor, ...]], ...] = ([], [])
+    for span in ranges:
+        length = (span.end - span.start).abs()
+        width = (length / 64).clamp(max=0.0625)
+        back = (length / 2).clamp(max=50.0) * (span.start - span.end).sign()
+        for place, panels in zip((span.end, span.end + back), found, strict=True):
+            inward = width * (span.start - span.end).sign()
+            ends = torch.stack([place, place + inward])
+            panels.append((ends.amin(0), ends.amax(0), span.origin, span.sign))
+    return found[0], found[1]
+
+
+def _cut_at_crossings(q: Distribution, p: Distribution, panels: Panels) -> Panels:
+    """Panels cut where the densities cross, at some places, by bisection."""
+
+    def q_is_above(panels: Panels, u: Tensor) -> Tensor:
+        x = panels.points(u)
+        return log_density(q, x) > log_density(p, x)
+
+    changes = q_is_above(panels, panels.low) != q_is_above(panels, panels.high)
+    changes &= panels.high > panels.low
+    _, index = changes.int().topk(min(_CROSSINGS, len(changes)), dim=0)
+    chosen = panels.some(index)
+    low, high = chosen.low, chosen.high
+    at_low = q_is_above(chosen, low)
+    for _ in range(60):
+        middle = (low + high) / 2
+        same = q_is_above(chosen, middle) == at_low
+        low, high = torch.where(same, middle, low), torch.where(same, high, middle)
+    return replaced(panels, index, chosen.halves(low))
+
+
+def replaced(panels: Panels, index: Tensor, halves: Panels) -> Panels:
+    """`panels` with those at `index` replaced by the first halves, and the second ones added."""
+    count = len(index)
+    sides = zip(panels, halves, strict=True)
+    return Panels(
+        *(torch.cat([old.scatter(0, index, new[:count]), new[count:]]) for old, new in sides)
+    )
+
+
+def tiny(panels: Panels) -> Tensor:
+    """Whether a panel is too short to be cut once more."""
+    size = torch.maximum(panels.low.abs(), panels.high.abs())
+    return panels.high - panels.low <= math.ulp(1.0) * 64 * size
