@@ -1,7 +1,7 @@
 """Time of a divergence, forward and backward with softplus(rho), beside KL in the same run.
 
 Our three are summed the way a training step sums them: the posterior told by loc and rho, and the
-function that `Estimator.prepare_total` returns. The others sum one value a weight, as those who
+function that `prepare` returns. The others sum one value a weight, as those who
 write them out do. Prints one Markdown table: nanoseconds a weight, the ratio to our own KL, and the
 peak memory beyond parameters and gradients in units of the parameters. Run: make bench
 """
@@ -22,6 +22,7 @@ from torch.nn.functional import softplus
 from torch.profiler import ProfilerActivity, profile
 
 import bayesdiv as bd
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence.estimators import Estimator
 from bayesdiv.divergence.gaussian import SoftplusNormal
 
@@ -35,8 +36,8 @@ def trained(divergence: bd.Divergence) -> Callable[[int], Loss]:
 
     def made(count: int) -> Loss:
         like = SoftplusNormal(torch.zeros(count), torch.zeros(count))
-        compute = bd.Auto().prepare_total(divergence, like, PRIOR)
-        return lambda loc, rho: compute(SoftplusNormal(loc, rho), PRIOR, None)
+        prepared = prepare(bd.Auto(), divergence, like, PRIOR)
+        return lambda loc, rho: prepared.total(SoftplusNormal(loc, rho), PRIOR)
 
     return made
 

@@ -23,6 +23,7 @@ from torch.distributions import Normal
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import bayesdiv as bd
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence.gaussian import SoftplusNormal
 
 COUNTS = (1_000, 10_000, 100_000, 1_000_000, 11_200_000, 100_000_000)
@@ -65,11 +66,11 @@ def pass_over(divergence: bd.Divergence, loc: Tensor, rho: Tensor) -> Callable[[
     """Forward and backward, the gradients as they come."""
     zero, one = torch.zeros((), device="cuda"), torch.ones((), device="cuda")
     prior = Normal(zero, one, validate_args=False)
-    compute = bd.Auto().prepare_total(divergence, SoftplusNormal(loc, rho), prior)
+    prepared = prepare(bd.Auto(), divergence, SoftplusNormal(loc, rho), prior)
 
     def run() -> None:
         loc.grad = rho.grad = None
-        compute(SoftplusNormal(loc, rho), prior, None).backward()  # type: ignore[no-untyped-call]
+        prepared.total(SoftplusNormal(loc, rho), prior).backward()  # type: ignore[no-untyped-call]
 
     return run
 

@@ -6,6 +6,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.training.trials import fit_trials
@@ -157,7 +158,7 @@ def posterior(count, device="cuda"):
 
 
 def summed(divergence, q, p):
-    compute = bd.Auto().prepare_total(divergence, q, p)
+    compute = prepare(bd.Auto(), divergence, q, p).total
     q = SoftplusNormal(q.loc, q.rho)
     value = compute(q, p, None)
     if q.loc.is_cuda:
@@ -184,7 +185,7 @@ def test_a_sum_over_ten_million_weights_is_that_of_doubles(divergence):
     q = posterior(10_000_000)
     p = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
     with torch.no_grad():
-        value = bd.Auto().prepare_total(divergence, q, p)(q, p, None)
+        value = prepare(bd.Auto(), divergence, q, p).total(q, p)
         wide = Normal(q.loc.double(), nn.functional.softplus(q.rho.double()), validate_args=False)
         parts = zip(wide.loc.split(1_000_000), wide.scale.split(1_000_000), strict=True)
         exact = bd.Exact(nodes=40)
@@ -197,7 +198,7 @@ def test_a_sum_needs_little_memory_beside_parameters_and_gradients(divergence):
     pytest.importorskip("triton")
     q = posterior(10_000_000)
     p = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
-    compute = bd.Auto().prepare_total(divergence, q, p)
+    compute = prepare(bd.Auto(), divergence, q, p).total
     compute(q, p, None).backward()
     q.loc.grad = q.rho.grad = None
     torch.cuda.synchronize()
@@ -237,7 +238,7 @@ def test_kernels_run_inside_a_cuda_graph_and_draw_anew_in_each_replay():
     pytest.importorskip("triton")
     module = bd.MeanField(torch.zeros(5000), torch.full((5000,), 0.5)).cuda()
     p = Normal(torch.zeros((), device="cuda"), torch.ones((), device="cuda"), validate_args=False)
-    compute = bd.Auto().prepare_total(bd.JSA(0.3), module.distribution(), p)
+    compute = prepare(bd.Auto(), bd.JSA(0.3), module.distribution(), p).total
 
     def run():
         q = module.distribution()

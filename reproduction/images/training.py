@@ -24,6 +24,7 @@ from bayesdiv import metrics
 from bayesdiv.app.data.images import complement, resized
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.nets.resnet import ResNet
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.posteriors.mean_field import MeanField
@@ -205,7 +206,7 @@ class Training:
         self.divergence = contender.divergence(setting.alpha or 0.0)
         if self.learns_scale:
             q, p = self.model.q(), self.model.p()
-            self.total = Auto().prepare_total(self.divergence, q, p)
+            self.total = prepare(Auto(), self.divergence, q, p)
 
     def step(self) -> None:
         """One update; nothing in it waits for the device or depends on the host."""
@@ -230,7 +231,7 @@ class Training:
         if not self.learns_scale:
             loc = cast(Tensor, self.model.posterior.loc)
             return loc.to(self.execution.dtype), loc.new_zeros(())
-        weights, divergence = self.total.drawn(
+        weights, divergence = self.total.draw_and_total(
             self.model.q(), self.model.p(), 1, self.execution.dtype
         )
         return weights[0], divergence

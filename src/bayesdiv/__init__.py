@@ -149,6 +149,7 @@ if not TYPE_CHECKING:  # else a checker would take every name for one of ours
         home = next((module for module, names in _HOMES.items() if name in names.split()), None)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import_module("bayesdiv.compute.backend")  # enters the fast forms of the divergences
         found = getattr(import_module(home), name)
         globals()[name] = found
         return found

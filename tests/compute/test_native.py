@@ -11,7 +11,8 @@ import torch
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.compute import native, table
+from bayesdiv.compute import backend, native, table
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence import UnmodifiedJSA
 
 needs_compiler = pytest.mark.skipif(
@@ -22,9 +23,22 @@ UNIT = torch.tensor(0.1), torch.tensor(0.5)
 
 def compiled(alpha=0.3, kind=bd.JSA):
     """The rule, made for many weights, which takes any number of them."""
-    rule = table.summed(kind.mixture(alpha), table.MANY)
-    assert rule.__qualname__.startswith("_at_once")
-    return rule
+    return native.looked_up(kind.mixture(alpha))
+
+
+def prepared(alpha, count=native.MANY):
+    q = Normal(torch.zeros(count), torch.ones(count))
+    return prepare(bd.Auto(), bd.JSA(alpha), q, Normal(0.0, 1.0))
+
+
+def by_machine_code(found):
+    """Whether the fastest backend is the compiled one, of which no second is needed."""
+    return found.backends[0].rule.__qualname__.startswith("looked_up")
+
+
+@pytest.fixture(autouse=True)
+def _tried_anew(monkeypatch):
+    monkeypatch.setattr(backend, "_trusted", {})
 
 
 def exact(divergence, loc, scale, prior_loc, prior_scale):
@@ -73,7 +87,7 @@ def test_it_is_the_plain_pass_on_the_whole_range(alpha):
     delta = torch.cat([torch.linspace(-1e3, 1e3, 101), torch.tensor([-1e30, -0.0, 1e30])])
     loc, scale = (x.flatten() for x in torch.meshgrid(delta, ratio, indexing="ij"))
     found = compiled(alpha)(loc, scale, torch.tensor(0.0), torch.tensor(1.0))
-    wanted = table.of(bd.JSA.mixture(alpha)).sums(loc, scale, torch.tensor(0.0), torch.tensor(1.0))
+    wanted = table.of(bd.JSA.mixture(alpha)).total(loc, scale, torch.tensor(0.0), torch.tensor(1.0))
     assert all(part.isfinite().all() for part in found)
     assert found.value.item() == pytest.approx(wanted.value.item(), rel=1e-6)
     assert found.value <= loc.numel() * bd.JSA(alpha).bound * (1 + 1e-6)
@@ -119,14 +133,14 @@ def test_an_objective_over_many_weights_takes_it():
     net = bd.bayesianize(torch.nn.Linear(400, 400), bd.FanIn())
     objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=1)
     objective.prepare(net)
-    computation = objective._prepared[0][1]
-    assert computation.total.rule.__qualname__.startswith("_at_once")
+    prepared = prepare(objective.estimator, objective.divergence, net.q(), net.p())
+    assert by_machine_code(prepared)
     loss = objective(net, torch.randn(3, 400), torch.randn(3, 400))
     loss.total.backward()
     q, p = net.q(), net.p()
     value, by_loc, _ = exact(bd.JSA(0.3), q.loc.detach(), q.scale.detach(), p.loc, p.scale)
     assert loss.divergence.item() == pytest.approx(value.item(), rel=1e-6)
-    (only,) = torch.autograd.grad(computation(q, p, None), q.loc)
+    (only,) = torch.autograd.grad(prepared.total(q, p), q.loc)
     np.testing.assert_allclose(only, by_loc, rtol=2e-3, atol=1e-2)
 
 
@@ -135,8 +149,7 @@ def test_an_objective_over_many_weights_takes_it():
 
 def test_few_weights_start_no_compiler(monkeypatch):
     monkeypatch.setattr(native, "library", lambda: pytest.fail("the compiler was started"))
-    rule = table.summed(bd.JSA.mixture(0.3125), table.MANY - 1)
-    assert rule.__qualname__.startswith("in_blocks")
+    assert not by_machine_code(prepared(0.3125, native.MANY - 1))
 
 
 @pytest.mark.parametrize(
@@ -155,8 +168,9 @@ def test_without_a_compiler_the_plain_pass_serves_and_it_is_told(
     monkeypatch.setenv("CC", compiler)
     monkeypatch.setattr(native, "library", native.library.__wrapped__)
     with caplog.at_level(logging.INFO, logger="bayesdiv.compute.native"):
-        rule = table.summed.__wrapped__(bd.JSA.mixture(0.3), table.MANY)
-    assert rule.__qualname__.startswith("in_blocks")
+        found = prepared(0.3)
+    assert not by_machine_code(found)
+    assert found.backends
     assert told in caplog.text
 
 
@@ -190,16 +204,16 @@ def test_no_default_of_torch_disturbs_the_table(other_default):
     loc, scale, prior_loc, prior_scale = (
         torch.full((), x, dtype=torch.float32, device="cpu") for x in (0.2, 0.3, 0.1, 0.5)
     )
-    loc, scale = loc.expand(table.MANY), scale.expand(table.MANY)
-    rule = table.summed.__wrapped__(mixture, table.MANY)
+    loc, scale = loc.expand(native.MANY), scale.expand(native.MANY)
+    compiled = native.library() is not None
+    rule = native.looked_up(mixture) if compiled else table.of(mixture).total
     found = rule(loc, scale, prior_loc, prior_scale)
     wanted = bd.Exact(nodes=96)(
         bd.JSA(0.3),
         Normal(loc[:1], scale[:1], validate_args=False),
         Normal(prior_loc, prior_scale, validate_args=False),
     )
-    assert found.value.item() == pytest.approx(table.MANY * wanted.item(), rel=1e-5)
-    assert rule.__qualname__.startswith("_at_once") == (native.library() is not None)
+    assert found.value.item() == pytest.approx(native.MANY * wanted.item(), rel=1e-5)
 
 
 @needs_compiler
@@ -207,6 +221,7 @@ def test_code_that_computes_something_else_is_left_alone(monkeypatch, caplog):
     wrong = torch.zeros_like(table.packed(bd.JSA.mixture(0.3)))
     monkeypatch.setattr(table, "packed", lambda mixture: wrong)
     with caplog.at_level(logging.WARNING, logger="bayesdiv.compute.native"):
-        rule = table.summed.__wrapped__(bd.JSA.mixture(0.3), table.MANY)
-    assert rule.__qualname__.startswith("in_blocks")
-    assert "JS-A is not used" in caplog.text
+        found = prepared(0.3)
+    assert not by_machine_code(found)
+    assert found.backends
+    assert "native is not used for JSA(alpha=0.3)" in caplog.text

@@ -8,12 +8,13 @@ from torch.distributions import Normal
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
-from bayesdiv.compute import fused, table
-from bayesdiv.compute.fused import Kernel, Rule
-from bayesdiv.divergence import UnmodifiedJSA
+from bayesdiv.compute import backend, table
+from bayesdiv.divergence import UnmodifiedJSA, closed_form
 
 pytest.importorskip("triton", reason="needs Triton")
 from bayesdiv.compute import triton as kernels
+from bayesdiv.compute.triton import Kernel, Kernels
+from bayesdiv.compute.triton_programs import Program
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -32,14 +33,14 @@ pytestmark = [
 def looked_up(divergence):
     weights = divergence.mixture(divergence.alpha)
     rows = table.packed(weights, torch.device(DEVICE))
-    return Kernel(Rule.TABLE.value, 0.0, float(weights.bound), rows)
+    return Kernel(Program.TABLE.value, 0.0, float(weights.bound), rows)
 
 
 CASES = {
-    "KL": (bd.KL(), lambda: Kernel(Rule.KL.value)),
-    "ReverseKL": (bd.ReverseKL(), lambda: Kernel(Rule.REVERSE_KL.value)),
-    "WeightedKL": (bd.WeightedKL(0.3), lambda: Kernel(Rule.WEIGHTED_KL.value, 0.3)),
-    "JSG": (bd.JSG(0.3), lambda: Kernel(Rule.JSG.value, 0.3)),
+    "KL": (bd.KL(), lambda: Kernel(Program.KL.value)),
+    "ReverseKL": (bd.ReverseKL(), lambda: Kernel(Program.REVERSE_KL.value)),
+    "WeightedKL": (bd.WeightedKL(0.3), lambda: Kernel(Program.WEIGHTED_KL.value, 0.3)),
+    "JSG": (bd.JSG(0.3), lambda: Kernel(Program.JSG.value, 0.3)),
     "JSA": (bd.JSA(0.3), lambda: looked_up(bd.JSA(0.3))),
     "JSA(0.99)": (bd.JSA(0.99), lambda: looked_up(bd.JSA(0.99))),
     "UnmodifiedJSA": (UnmodifiedJSA(0.3), lambda: looked_up(UnmodifiedJSA(0.3))),
@@ -280,11 +281,19 @@ def test_a_draw_may_be_differentiated_twice():
 # --- trust ---------------------------------------------------------------------------------------
 
 
-def test_kernels_are_trusted_where_they_compute_what_plain_operations_do():
-    assert fused._agrees(torch.device(DEVICE))
+def agrees(case):
+    divergence, kernel = CASES[case]
+    unit = Normal(torch.zeros(1), torch.ones(1))
+    rule = closed_form.find(divergence, unit, unit)
+    return backend.agrees(Kernels(kernel()), rule, divergence, DEVICE)
 
 
-@pytest.mark.parametrize("name", ["total", "draw", "penalised"])
+@cases
+def test_kernels_are_trusted_where_they_compute_what_plain_operations_do(case):
+    assert agrees(case)
+
+
+@pytest.mark.parametrize("name", ["total", "draw_and_total"])
 def test_kernels_that_compute_something_else_are_found_out(name, monkeypatch):
     right = getattr(kernels, name)
 
@@ -295,7 +304,7 @@ def test_kernels_that_compute_something_else_are_found_out(name, monkeypatch):
         return 1.1 * found
 
     monkeypatch.setattr(kernels, name, wrong)
-    assert not fused._agrees(torch.device(DEVICE))
+    assert not agrees("KL")
 
 
 # --- both at once --------------------------------------------------------------------------------
@@ -309,7 +318,7 @@ def test_draws_and_sum_in_one_pass_are_those_of_two(case, each):
     # Such as a Gaussian's own broadcast makes it: one number seen as many.
     prior = Normal(torch.zeros(()), scale)
     prior_loc, prior_scale = prior.loc.to(DEVICE), prior.scale.to(DEVICE)
-    drawn, total = kernels.penalised(CASES[case][1](), loc, rho, prior_loc, prior_scale, 3)
+    drawn, total = kernels.draw_and_total(CASES[case][1](), loc, rho, prior_loc, prior_scale, 3)
     wanted, *gradients = by_kernel(case, loc, rho, prior_loc, prior_scale)
     torch.testing.assert_close(total, wanted)
     generator = torch.Generator().manual_seed(2)
@@ -328,7 +337,7 @@ def test_draws_and_sum_in_one_pass_are_those_of_two(case, each):
 def test_draws_beside_a_sum_may_be_short_numbers_and_need_no_gradient():
     loc, rho = parameters(37)
     kernel = CASES["KL"][1]()
-    drawn, total = kernels.penalised(kernel, loc, rho, *unit(), 1, torch.bfloat16)
+    drawn, total = kernels.draw_and_total(kernel, loc, rho, *unit(), 1, torch.bfloat16)
     assert drawn.dtype == torch.bfloat16
     assert drawn.shape == (1, 37)
     ours = torch.autograd.grad(total, (loc, rho))
@@ -337,6 +346,6 @@ def test_draws_beside_a_sum_may_be_short_numbers_and_need_no_gradient():
 
 def test_draws_and_sum_of_no_weights_are_empty_and_zero():
     loc, rho = parameters(0)
-    drawn, total = kernels.penalised(CASES["KL"][1](), loc, rho, *unit(), 2)
+    drawn, total = kernels.draw_and_total(CASES["KL"][1](), loc, rho, *unit(), 2)
     assert drawn.shape == (2, 0)
     assert total.item() == 0

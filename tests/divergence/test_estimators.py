@@ -27,6 +27,7 @@ from torch.distributions import (
 )
 
 import bayesdiv as bd
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG, joint_jsa
 from bayesdiv.divergence.base import Points
 from bayesdiv.divergence.estimators import NoExactForm
@@ -389,10 +390,10 @@ def test_a_finite_integral_over_heavy_tails_is_not_taken_for_infinite():
 def test_a_sum_beside_draws_is_the_sum_for_those_draws(estimator):
     posterior = bd.MeanField(torch.linspace(-1, 1, 50), torch.full((50,), 0.3))
     q, p = posterior.distribution(), Normal(0.0, 1.0)
-    sums = estimator.prepare_total(bd.JSA(0.3), q, p)
+    prepared = prepare(estimator, bd.JSA(0.3), q, p)
     torch.manual_seed(0)
-    weights, total = sums.drawn(q, p, 4)
+    weights, total = prepared.draw_and_total(q, p, 4)
     torch.manual_seed(0)
     assert torch.equal(weights, posterior.rsample(4))
     torch.testing.assert_close(total, estimator(bd.JSA(0.3), q, p, weights=weights).sum())
-    assert sums.drawn(q, p, 4, torch.bfloat16)[0].dtype == torch.bfloat16
+    assert prepared.draw_and_total(q, p, 4, torch.bfloat16)[0].dtype == torch.bfloat16

@@ -19,7 +19,7 @@ from bayesdiv.app import runs
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.nets.resnet import small_stem
 from bayesdiv.app.tasks.classification import Classification
-from bayesdiv.compute import fused
+from bayesdiv.compute import blocks
 from reproduction.images import protocol as images_protocol
 from reproduction.images import results as images_results
 from reproduction.images import running as images_running
@@ -158,7 +158,7 @@ def test_a_step_minimises_the_loss_of_the_library(name, monkeypatch):
     model, data = training.model, training.data
     loc, rho = (p.detach().clone() for p in model.parameters())
     noise = torch.randn(loc.shape, generator=torch.Generator().manual_seed(5))
-    monkeypatch.setattr(fused, "standard_normal", lambda shape, like: noise)
+    monkeypatch.setattr(blocks, "standard_normal", lambda shape, like, seed: noise)
     training.order.copy_(torch.arange(40).flip(0))
     training.step()
     stepped = [p.grad.clone() for p in model.parameters()]

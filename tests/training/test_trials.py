@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.compute import fused
+from bayesdiv.compute import blocks
 from bayesdiv.objective.evidence import Evidence, RenyiVI
 from bayesdiv.training.steps import Recorded
 from bayesdiv.training.trials import fit_trials
@@ -40,7 +40,7 @@ class Noise:
         self.streams = [torch.Generator().manual_seed(100 + k) for k in range(TRIALS)]
         self.trial = trial
 
-    def drawn(self, shape, _):
+    def drawn(self, shape, like, seed):
         samples, trials, weights = shape if len(shape) == 3 else (None, *shape)
         chosen = self.streams if self.trial is None else [self.streams[self.trial]]
         assert len(chosen) == trials
@@ -61,7 +61,7 @@ def test_a_trial_of_a_stack_is_what_it_is_alone_with_the_same_seed_and_noise(
         )
 
     def using(trial: int | None) -> None:
-        monkeypatch.setattr(fused, "standard_normal", Noise(trial).drawn)
+        monkeypatch.setattr(blocks, "standard_normal", Noise(trial).drawn)
 
     models = [alone(k) for k in range(TRIALS)]
     using(None)

@@ -1,14 +1,59 @@
-"""The one door to speed: totals of a divergence and draws, by the fastest way that serves."""
+"""The one door to speed: totals of a divergence and draws, by the fastest backend that serves.
 
+A backend is entered in this file, fastest first. It is tried once per divergence and device against
+the plain rule, and dropped, with a line in the log, where it disagrees or does not run.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
+from torch.nn.functional import softplus
 
-from bayesdiv.compute import fused
+from bayesdiv.compute import blocks, inplace, native, reference, table
+from bayesdiv.compute.reference import TotalRule
 from bayesdiv.divergence.base import Divergence
-from bayesdiv.divergence.estimators import Estimator, Sum
+from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.estimators import Computation, Estimator
+from bayesdiv.divergence.gaussian import OnePass, SoftplusNormal
+from bayesdiv.divergence.kl import KL, kl_terms
+
+_CPU_OFFERS: dict[
+    str, Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | None]
+] = {
+    "native": native.offer,
+    "table": table.offer,
+    "inplace": inplace.offer,
+    "reference": reference.offer,
+}
+_TRITON = find_spec("triton") is not None
+_trusted: dict[tuple[object, ...], bool] = {}
+_told: list[str] = []
+
+
+class Backend(Protocol):
+    """A fast way to the total of one divergence, looked up for pairs like one given."""
+
+    def serves(self, q: Distribution, p: Distribution) -> bool:
+        """Whether this pair is one of those."""
+
+    def total(self, q: Distribution, p: Distribution) -> Tensor:
+        """The divergence summed over the last axis, differentiable by q."""
+
+    def draw_and_total(
+        self,
+        q: Distribution,
+        p: Distribution,
+        samples: int,
+        dtype: torch.dtype | None = None,
+        seed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draws of q and the total."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +61,10 @@ class Prepared:
     """A divergence between pairs like the one it was prepared for, added up over the weights.
 
     `prepare` makes it. A compiled or recorded step may call it: everything is looked up.
+
+    Args:
+        each: one value per weight.
+        backends: faster ways to the total, the fastest first.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -25,7 +74,8 @@ class Prepared:
         tensor(2.)
     """
 
-    way: Sum
+    each: Computation
+    backends: tuple[Backend, ...] = ()
 
     def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
         """The divergence summed over the last axis, (…), differentiable by q and p.
@@ -35,7 +85,10 @@ class Prepared:
             p: the prior.
             weights: draws of q that an estimator which samples uses instead of its own.
         """
-        return self.way(q, p, weights)
+        for backend in self.backends:
+            if backend.serves(q, p):
+                return backend.total(q, p)
+        return self.each(q, p, weights).sum(-1)
 
     def draw_and_total(
         self,
@@ -54,13 +107,17 @@ class Prepared:
             dtype: of the draws; None is that of the parameters.
             seed: of the noise, as for `draw`.
         """
-        return self.way.drawn(q, p, samples, dtype, seed)
+        for backend in self.backends:
+            if backend.serves(q, p):
+                return backend.draw_and_total(q, p, samples, dtype, seed)
+        weights = draw(q, samples, dtype, seed)
+        return weights, self.total(q, p, weights)
 
 
 def prepare(
     estimator: Estimator, divergence: Divergence, q: Distribution, p: Distribution
 ) -> Prepared:
-    """Look up the rule and the fastest backend for pairs like this one, once.
+    """Look up the rule and the fastest backends for pairs like this one, once.
 
     Args:
         estimator: how the divergence is computed.
@@ -68,7 +125,11 @@ def prepare(
         q: a posterior like those to come.
         p: a prior like those to come.
     """
-    return Prepared(estimator.prepare_total(divergence, q, p))
+    each, simple = estimator.prepare(divergence, q, p), divergence.reduced()
+    rule = estimator.rule(simple, q, p)
+    if rule is None:
+        return Prepared(each)
+    return Prepared(each, tuple(_serving(rule, simple, q, p)))
 
 
 def draw(
@@ -77,6 +138,9 @@ def draw(
     """Draws of q, (samples, …, weights), through which gradients reach its parameters.
 
         w = loc + scale · ε
+
+    Noise of many weights is not kept for the backward pass, which makes it again from its seed. On
+    a GPU that holds for float32 parameters, and where Triton is installed.
 
     Args:
         q: the posterior.
@@ -91,4 +155,146 @@ def draw(
         >>> torch.equal(draw(q, 2, seed=seed), draw(q, 2, seed=seed))
         True
     """
-    return fused.draw(q, samples, dtype, seed)
+    if isinstance(q, SoftplusNormal) and q.loc.is_cuda and has_triton():
+        from bayesdiv.compute import triton
+
+        if triton.fits(q) and _draws_are_trusted(q.loc):
+            return triton.draw(q.loc, q.rho, samples, dtype or q.loc.dtype, seed)
+    return blocks.draw(q, samples, dtype, seed)
+
+
+def _serving(
+    rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
+) -> Iterator[Backend]:
+    loc = q.mean
+    for name, backend in _offered(rule, divergence, q, p):
+        if name == "reference" or trusted(name, backend, rule, divergence, loc):
+            yield backend
+    if loc.is_cuda and has_triton():
+        _draws_are_trusted(loc)  # tried now, since a compiler or a recording could not
+
+
+def _offered(
+    rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
+) -> Iterator[tuple[str, Backend]]:
+    """All backends for this rule and device, by name, the fastest first."""
+    device = q.mean.device.type
+    if device == "cuda" and has_triton():
+        from bayesdiv.compute import triton
+
+        found = triton.offer(rule, divergence, q, p)
+        if found is not None:
+            yield "triton", found
+    for name, offer in _CPU_OFFERS.items() if device == "cpu" else ():
+        total = offer(rule, divergence, q, p)
+        if total is not None:
+            yield name, blocks.Blocks(total)
+
+
+# --- the agreement -------------------------------------------------------------------------------
+
+
+def has_triton() -> bool:
+    """Whether Triton is installed; that it is not is reported once."""
+    if not _TRITON and not torch.compiler.is_compiling() and "triton" not in _told:
+        _told.append("triton")
+        logging.getLogger("bayesdiv.compute.triton").info(
+            "Triton is not installed: divergences and draws on a GPU take several passes"
+        )
+    return _TRITON
+
+
+def trusted(name: str, backend: Backend, rule: Rule, divergence: Divergence, like: Tensor) -> bool:
+    """Whether a backend, tried once on this device, gave what the plain rule gives.
+
+    Drivers, cards, processors and compilers are many: a backend that does not run, or computes
+    something else, is reported once and not used.
+    """
+    key = (name, divergence, like.device, like.dtype)
+    if key not in _trusted:
+        if torch.compiler.is_compiling() or _recording(like):
+            return False
+        problem = _problem(backend, rule, divergence, like)
+        _trusted[key] = not problem
+        if problem:
+            logging.getLogger(f"bayesdiv.compute.{name}").warning(
+                "%s is not used for %s on %s: %s", name, divergence, like.device, problem
+            )
+    return _trusted[key]
+
+
+def _problem(backend: Backend, rule: Rule, divergence: Divergence, like: Tensor) -> str:
+    try:
+        right = agrees(backend, rule, divergence, like.device, like.dtype)
+    except Exception as error:  # of any kind: compilers and drivers have their own
+        return " ".join(str(error).split())[:200] or type(error).__name__
+    return "" if right else "it disagrees with the plain rule"
+
+
+def _recording(like: Tensor) -> bool:
+    return like.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _draws_are_trusted(like: Tensor) -> bool:
+    from bayesdiv.compute import triton
+
+    rule, unit = OnePass(kl_terms), Normal(like.reshape(-1)[:1], like.reshape(-1)[:1])
+    backend = triton.offer(rule, KL(), unit, unit)
+    return backend is not None and trusted("triton", backend, rule, KL(), like)
+
+
+def agrees(
+    backend: Backend,
+    rule: Rule,
+    divergence: Divergence,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> bool:
+    """Whether total, gradients and draws of 3,001 weights, narrow and wide, are right.
+
+    Args:
+        backend: the backend to try.
+        rule: the plain rule, of which the value and the gradients are taken, in double precision.
+        divergence: what the rule computes.
+        device: where.
+        dtype: of the parameters.
+    """
+    device = torch.device(device)
+    cards = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cards), torch.enable_grad(), torch.device("cpu"):
+        torch.manual_seed(0)
+        loc, rho = torch.randn(2, 3001, dtype=torch.float64)
+        p = Normal(loc.new_tensor(0.1), loc.new_tensor(0.5), validate_args=False)
+        wanted = _found(lambda q: rule(divergence, q, p).sum(), loc, 3 * rho - 3)
+        loc, rho = (side.to(device, dtype) for side in (loc, 3 * rho - 3))
+        near = Normal(p.loc.to(loc), p.scale.to(loc), validate_args=False)
+        found = _found(lambda q: backend.total(q, near), loc, rho)
+        return _close(found, wanted) and _draws_agree(backend, near, loc, rho, wanted)
+
+
+def _found(total: Callable[[SoftplusNormal], Tensor], loc: Tensor, rho: Tensor) -> list[Tensor]:
+    """A total and its gradients by loc and rho."""
+    loc, rho = (side.detach().requires_grad_() for side in (loc, rho))
+    value = total(SoftplusNormal(loc, rho))
+    return [value.detach(), *torch.autograd.grad(value, (loc, rho))]
+
+
+def _draws_agree(
+    backend: Backend, p: Normal, loc: Tensor, rho: Tensor, wanted: Sequence[Tensor]
+) -> bool:
+    """Standard normal noise, the same total beside it, and gradients by way of both."""
+    loc, rho = (side.detach().requires_grad_() for side in (loc, rho))
+    drawn, total = backend.draw_and_total(SoftplusNormal(loc, rho), p, 16)
+    gradients = torch.autograd.grad(drawn.sum() + total, (loc, rho))
+    with torch.no_grad():
+        noise = (drawn - loc) / softplus(rho)
+        # By hand: draws move one by one with loc, and by their noise with the scale.
+        by_draws = torch.full_like(loc, 16.0), noise.sum(0) * rho.sigmoid()
+        both = [one + two.to(one) for one, two in zip(wanted[1:], by_draws, strict=True)]
+    normal = abs(noise.mean().item()) < 0.02 and abs(noise.std().item() - 1) < 0.02
+    return normal and _close([total.detach(), *gradients], [wanted[0], *both])
+
+
+def _close(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
+    pairs = zip(found, wanted, (1e-4, 1e-3, 1e-3), strict=True)
+    return all(torch.allclose(a.to(b), b, rtol=rtol, atol=1e-3) for a, b, rtol in pairs)

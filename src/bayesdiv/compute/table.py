@@ -6,26 +6,33 @@ nearest node. The one-sided rule builds the table, stays its definition, and com
 outside it.
 """
 
-import ctypes
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
 
-from bayesdiv.compute import native
-from bayesdiv.compute.fused import SumRule, Sums, in_blocks
+from bayesdiv.compute.reference import Total, TotalRule
+from bayesdiv.divergence import closed_form
+from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.closed_form import Prepared, Rule
 from bayesdiv.divergence.densities import places
-from bayesdiv.divergence.gaussian import Standard, Terms
-from bayesdiv.divergence.one_sided import Mixture, Number, equally_spaced, one_sided, window
+from bayesdiv.divergence.gaussian import Standard, Terms, one_pass
+from bayesdiv.divergence.one_sided import (
+    Mixture,
+    Number,
+    OneSided,
+    equally_spaced,
+    one_sided,
+    weights_of,
+    window,
+)
 
 LOWEST, HIGHEST, STEPS = -18, 18, 48  # of η, with a node at 0; beyond, it is the bound to 1e-5
 FARTHEST, COLUMNS = 9.0, 384  # of D: beyond it the gap to the bound is under 1e-7
 FEWEST = 2048  # below, the rule costs less than the table
-MANY = 1 << 16  # below, plain operations take a millisecond: no compiler is started for them
 NODES = ((HIGHEST - LOWEST) * STEPS + 1) * (COLUMNS + 1)
 WIDEST = 1e18  # whose square is a number in float32
 MARGIN = 3  # extra rows and columns for the differences that give second derivatives
@@ -50,63 +57,35 @@ def of(mixture: Mixture, device: torch.device | str = "cpu") -> "Table":
 
 @lru_cache(maxsize=8)
 def packed(mixture: Mixture, device: torch.device | str = "cpu") -> Tensor:
-    """The same table as one row of eight numbers a node, for a kernel that reads it at once."""
+    """The same table as one row of eight numbers per node, for a kernel that reads it at once."""
     arrays = of(mixture, device)[1:]
     return torch.stack([*arrays, *(torch.zeros_like(arrays[0]) for _ in range(2))], 1)
 
 
-@lru_cache(maxsize=8)
-def summed(mixture: Mixture, count: int) -> SumRule:
-    """The sum over so many weights on a CPU: in one pass of machine code, else in blocks."""
-    plain = in_blocks(of(mixture).sums)
-    library = native.library() if count >= MANY else None
-    if library is None:
-        return plain
-    rule = _at_once(library, mixture)
-    if _agree(rule, plain):
-        return rule
-    native.disagrees("JS-A")
-    return plain
+def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> TotalRule | None:
+    """The sum over a block by the table."""
+    mixture = served(rule, divergence, q, p)
+    return None if mixture is None else of(mixture).total
 
 
-def _at_once(library: ctypes.CDLL, mixture: Mixture) -> SumRule:
-    rows, bound, chunk = packed(mixture), float(mixture.bound), library.chunk_size()
-    grid = _on_cpu([LOWEST, HIGHEST, STEPS, FARTHEST, COLUMNS])
-
-    def sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
-        each = prior_loc.dim() + prior_scale.dim() > 0
-        prior = [x.expand_as(loc) if each else x for x in (prior_loc, prior_scale)]
-        given = [x.float().contiguous() for x in (loc, scale, *prior)]
-        by_loc, by_scale = (torch.empty_like(x) for x in given[:2])
-        values = torch.empty(-(-loc.numel() // chunk), dtype=torch.float64, device="cpu")
-        library.table_sums(
-            *map(native.address, (grid, rows, *given)),
-            int(each),
-            *map(native.address, (by_loc, by_scale, values)),
-            ctypes.c_int64(loc.numel()),
-            torch.get_num_threads(),
-        )
-        value = values.sum().clamp(0.0, loc.numel() * bound)
-        return Sums(*(x.to(loc.dtype) for x in (value, by_loc, by_scale)))
-
-    return sums
+@closed_form.offer
+def look_up(
+    rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
+) -> Prepared | None:
+    """One value per weight by the table."""
+    mixture = served(rule, divergence, q, p)
+    if mixture is None:
+        return None
+    terms = of(mixture, places(q)[0][0].device).look_up
+    return lambda q, p: one_pass(terms, cast(Normal, q), cast(Normal, p))
 
 
-def _agree(rule: SumRule, plain: SumRule) -> bool:
-    """Over narrow and wide posteriors, near and far, in whole chunks and a part of one."""
-    generator = np.random.default_rng(0)
-    loc = _on_cpu(generator.standard_normal(4099) ** 3)
-    scale = _on_cpu(np.exp(4 * generator.standard_normal(4099) - 2))
-    found, wanted = (r(loc, scale, *_on_cpu([0.1, 0.5])) for r in (rule, plain))
-    return torch.allclose(found.value, wanted.value, rtol=1e-5) and all(
-        torch.allclose(one * scale, two * scale, rtol=1e-3, atol=1e-5)
-        for one, two in zip(found[1:], wanted[1:], strict=True)
-    )
-
-
-def _on_cpu(numbers: ArrayLike) -> Tensor:
-    """Numbers for machine code, whatever dtype and device are torch's defaults."""
-    return torch.from_numpy(np.asarray(numbers, dtype=np.float32))
+def served(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Mixture | None:
+    """The mixture to tabulate for the one-sided rule; None where its nodes are chosen."""
+    if not isinstance(rule, OneSided) or rule.nodes is not None:
+        return None
+    alpha, mixture = weights_of(divergence)
+    return mixture(alpha) if fits(alpha, q, p) else None
 
 
 class Table(NamedTuple):
@@ -152,7 +131,7 @@ class Table(NamedTuple):
         )
         return cls(mixture, *(array.float().flatten().contiguous() for array in arrays))
 
-    def sums(self, loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
+    def total(self, loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Total:
         """The sum over a block and its derivatives: `look_up` with fewer passes."""
         away = loc - prior_loc
         root = _inverse_length(prior_scale, scale).copysign_(away)
@@ -175,7 +154,7 @@ class Table(NamedTuple):
         by_loc = by_distance.mul_(root)
         # ∂D/∂scale = -D scale / (scale² + prior_scale²), with the sign of the root twice.
         by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root.mul_(scale)), value=-1)
-        return Sums(value.clamp(0.0, loc.numel() * self.mixture.bound), by_loc, by_scale)  # type: ignore[arg-type]
+        return Total(value.clamp(0.0, loc.numel() * self.mixture.bound), by_loc, by_scale)  # type: ignore[arg-type]
 
     def look_up(self, block: Standard, _: Number) -> Terms:
         """Value and derivatives of a block, by the second-order polynomial of the nearest node."""

@@ -1,7 +1,7 @@
 """Triton kernels: a summed divergence from loc and rho, its gradients, and draws, on a GPU.
 
 Nothing of the size of the weights is kept between the passes. The forward pass reads loc and rho
-and writes one partial sum a program, in double precision; the backward pass reads them again and
+and writes one partial sum per program, in double precision; the backward pass reads them again and
 writes both gradients. A draw makes its noise from a seed and a counter, and its backward pass makes
 the same noise once more. All are custom operators of torch: a compiler takes them as they are, and
 a CUDA graph may hold them.
@@ -17,19 +17,101 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution, Normal
 
-from bayesdiv.compute import programs
-from bayesdiv.compute.fused import Kernel
-from bayesdiv.divergence.gaussian import refuse_second
+from bayesdiv.compute import table, triton_programs
+from bayesdiv.compute.reference import prior_serves
+from bayesdiv.compute.triton_programs import Program
+from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.densities import places
+from bayesdiv.divergence.gaussian import (
+    GaussianRule,
+    OnePass,
+    SoftplusNormal,
+    alpha_of,
+    refuse_second,
+)
+from bayesdiv.divergence.geometric import jsg_terms, weighted_kl_terms
+from bayesdiv.divergence.kl import kl_terms, reverse_kl_terms
 
-# Weights a program; each thread holds several, so that loads overlap.
+# Weights per program; each thread holds several, so that loads overlap.
 BLOCK = 1024
 # Four normals come out of one round of Philox.
 LANES = 256
+
+
+_PROGRAMS: dict[GaussianRule, Program] = {
+    kl_terms: Program.KL,
+    reverse_kl_terms: Program.REVERSE_KL,
+    weighted_kl_terms: Program.WEIGHTED_KL,
+    jsg_terms: Program.JSG,
+}
+
+
+class Kernel(NamedTuple):
+    """What a kernel computes: a rule by its number, alpha, a bound and a table where it has one."""
+
+    rule: int
+    alpha: float = 0.0
+    bound: float = 0.0
+    table: Tensor | None = None
+
+
+def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Kernels | None:
+    """The kernel that adds up this rule, at a fixed alpha."""
+    mixture = table.served(rule, divergence, q, p)
+    if mixture is not None:
+        rows = table.packed(mixture, places(q)[0][0].device)
+        return Kernels(Kernel(Program.TABLE.value, 0.0, float(mixture.bound), rows))
+    program = _PROGRAMS.get(rule.terms) if isinstance(rule, OnePass) else None
+    alpha = alpha_of(divergence)
+    if program is None or isinstance(alpha, Tensor):
+        return None
+    return Kernels(Kernel(program.value, alpha))
+
+
+def fits(q: Distribution) -> TypeGuard[SoftplusNormal]:
+    """Whether the kernels take this posterior: float32, given by rho."""
+    if not isinstance(q, SoftplusNormal):
+        return False
+    return q.loc.dtype == q.rho.dtype == torch.float32 and q.loc.dim() > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """A backend for Gaussians given by rho, on a GPU."""
+
+    kernel: Kernel
+
+    def serves(self, q: Distribution, p: Distribution) -> bool:
+        """Float32 parameters and a prior that is not learned."""
+        return fits(q) and isinstance(p, Normal) and prior_serves(q, p)
+
+    def total(self, q: Distribution, p: Distribution) -> Tensor:
+        """The divergence summed over the last axis."""
+        q, p = cast(SoftplusNormal, q), cast(Normal, p)
+        return total(self.kernel, q.loc, q.rho, p.loc, p.scale)
+
+    def draw_and_total(
+        self,
+        q: Distribution,
+        p: Distribution,
+        samples: int,
+        dtype: torch.dtype | None = None,
+        seed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draws and the total: one pass where there are no trials."""
+        q, p = cast(SoftplusNormal, q), cast(Normal, p)
+        dtype = dtype or q.loc.dtype
+        if q.loc.dim() > 1:
+            return draw(q.loc, q.rho, samples, dtype, seed), self.total(q, p)
+        return draw_and_total(self.kernel, q.loc, q.rho, p.loc, p.scale, samples, dtype, seed)
 
 
 def total(
@@ -41,7 +123,7 @@ def total(
         kernel: the rule, its alpha and its table.
         loc: mean of each weight, (…, weights), float32.
         rho: the scale is softplus(rho).
-        prior_loc: a number, one a weight, or one a weight and trial.
+        prior_loc: a number, one per weight, or one per weight and trial.
         prior_scale: likewise.
     """
     call = _total if torch.compiler.is_compiling() else _Total.apply
@@ -77,7 +159,7 @@ def _seed(loc: Tensor, seed: Tensor | None) -> Tensor:
     return seed.to(loc.device, torch.int64).reshape(1)
 
 
-def penalised(
+def draw_and_total(
     kernel: Kernel,
     loc: Tensor,
     rho: Tensor,
@@ -116,7 +198,7 @@ def _sum(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
     parts = loc.new_empty((*loc.shape[:-1], blocks), dtype=torch.float64)
     if parts.numel():
         with _on(loc):
-            programs.forward[blocks, parts.numel() // blocks](
+            triton_programs.forward[blocks, parts.numel() // blocks](
                 parts, loc, rho, *_arguments(loc, *rest), BLOCK=BLOCK
             )
     return parts.sum(-1).to(loc.dtype)
@@ -138,7 +220,7 @@ def _gradients(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tens
     blocks = -(-loc.shape[-1] // BLOCK)
     if loc.numel():
         with _on(loc):
-            programs.backward[blocks, loc.numel() // loc.shape[-1]](
+            triton_programs.backward[blocks, loc.numel() // loc.shape[-1]](
                 d_loc, d_rho, grad.contiguous(), loc, rho, *_arguments(loc, *rest), BLOCK=BLOCK
             )
     return d_loc, d_rho
@@ -223,7 +305,9 @@ def _drawn(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dt
     if drawn.numel():
         with _on(loc):
             grid = (-(-loc.numel() // (4 * LANES)),)
-            programs.draw_forward[grid](drawn, loc, rho, seed, loc.numel(), samples, LANES=LANES)
+            triton_programs.draw_forward[grid](
+                drawn, loc, rho, seed, loc.numel(), samples, LANES=LANES
+            )
     return drawn
 
 
@@ -246,7 +330,7 @@ def _to_parameters(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Ten
     if rho.numel():
         with _on(rho):
             grid = (-(-rho.numel() // (4 * LANES)),)
-            programs.draw_gradients[grid](
+            triton_programs.draw_gradients[grid](
                 d_loc, d_rho, grad, rho, seed, rho.numel(), len(grad), LANES=LANES
             )
     return d_loc, d_rho
@@ -318,7 +402,7 @@ def _draw_and_sum(
     parts = loc.new_empty(blocks, dtype=torch.float64)
     if blocks:
         with _on(loc):
-            programs.both_forward[blocks,](
+            triton_programs.both_forward[blocks,](
                 *(parts, drawn, seed, samples, loc, rho),
                 *_arguments(loc, prior_loc, prior_scale, table, *rule),
                 LANES=LANES,
@@ -327,7 +411,10 @@ def _draw_and_sum(
 
 
 _both = torch.library.custom_op(
-    "bayesdiv::penalised", _draw_and_sum, mutates_args=(), schema=f"({_BOTH}) -> (Tensor, Tensor)"
+    "bayesdiv::draw_and_total",
+    _draw_and_sum,
+    mutates_args=(),
+    schema=f"({_BOTH}) -> (Tensor, Tensor)",
 )
 
 
@@ -345,7 +432,7 @@ def _both_gradients(
     blocks = -(-loc.numel() // (4 * LANES))
     if blocks:
         with _on(loc):
-            programs.both_gradients[blocks,](
+            triton_programs.both_gradients[blocks,](
                 *(d_loc, d_rho, grad_total.contiguous(), grad_drawn.contiguous(), seed),
                 *(len(grad_drawn), loc, rho),
                 *_arguments(loc, prior_loc, prior_scale, table, *rule),
@@ -355,7 +442,7 @@ def _both_gradients(
 
 
 _both_backward = torch.library.custom_op(
-    "bayesdiv::penalised_backward",
+    "bayesdiv::draw_and_total_backward",
     _both_gradients,
     mutates_args=(),
     schema=(

@@ -24,11 +24,11 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.densities import common_shape
 from bayesdiv.divergence.gaussian import log_number
-from bayesdiv.divergence.geometric import _Skewed, _Zero
-from bayesdiv.divergence.one_sided import Mixture, OneSided, UniformPrior, looked_up
+from bayesdiv.divergence.one_sided import Mixture, OneSided, UniformPrior
+from bayesdiv.divergence.skewed import Skewed, Zero
 
 
-class _Arithmetic(_Skewed):
+class _Arithmetic(Skewed):
     @staticmethod
     @abstractmethod
     def mixture(alpha: float | Tensor) -> Mixture:
@@ -98,16 +98,16 @@ class UnmodifiedJSA(_Arithmetic):
     @property
     def bound(self) -> float | None:
         """The entropy of alpha; 0 at both ends."""
-        return 0.0 if isinstance(self.reduced(), _Zero) else super().bound
+        return 0.0 if isinstance(self.reduced(), Zero) else super().bound
 
     @property
     def symmetric(self) -> bool:
         """At alpha = ½, and at the ends, where it is 0."""
-        return super().symmetric or isinstance(self.reduced(), _Zero)
+        return super().symmetric or isinstance(self.reduced(), Zero)
 
     def reduced(self) -> Divergence:
         """0 at both ends."""
-        return self if super().reduced() is self else _Zero()
+        return self if super().reduced() is self else Zero()
 
 
 def _not_denormal(alpha: float | Tensor) -> float | Tensor:
@@ -118,7 +118,6 @@ def _not_denormal(alpha: float | Tensor) -> float | Tensor:
 for _divergence in (JSA, UnmodifiedJSA):
     closed_form.register(_divergence, Normal, Normal)(OneSided())
     closed_form.register(_divergence, Normal, Uniform)(UniformPrior())
-    closed_form.register_total(_divergence, Normal, Normal)(looked_up)
 
 
 def joint_jsa(alpha: float, q: Distribution, p: Distribution, *, samples: int = 100_000) -> Tensor:

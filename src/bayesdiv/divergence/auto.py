@@ -6,6 +6,7 @@ from torch.distributions import Distribution
 
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.densities import whole_line
 from bayesdiv.divergence.estimators import Computation, Estimator, Exact, MonteCarlo
 from bayesdiv.divergence.quadrature import Quadrature
@@ -32,11 +33,9 @@ class Auto(Estimator):
         """The way of the estimator that fits."""
         return self.choose(divergence, q, p).prepared(divergence, q, p)
 
-    def total(
-        self, divergence: Divergence, q: Distribution, p: Distribution
-    ) -> closed_form.Total | None:
+    def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
         """That of the estimator that fits."""
-        return self.choose(divergence, q, p).total(divergence, q, p)
+        return self.choose(divergence, q, p).rule(divergence, q, p)
 
     def choose(self, divergence: Divergence, q: Distribution, p: Distribution) -> Estimator:
         """The estimator that fits this divergence and pair."""
@@ -44,3 +43,6 @@ class Auto(Estimator):
             return Exact()
         misled = not divergence.linear or not whole_line(p)
         return Quadrature() if misled and isinstance(self.fallback, MonteCarlo) else self.fallback
+
+
+Divergence.default = Auto()

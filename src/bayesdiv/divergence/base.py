@@ -77,6 +77,8 @@ class Divergence(ABC):
         tensor(0.5000)
     """
 
+    default: ClassVar["Estimator"]
+    """How a call computes it where it is not told otherwise: `Auto()`."""
     linear: ClassVar[bool] = True
     """Whether it is a mean over points, so that a few samples estimate it without bias."""
 
@@ -117,9 +119,7 @@ class Divergence(ABC):
             p: the prior; the two must broadcast.
             estimator: how to compute it; `Auto()` where none is given.
         """
-        from bayesdiv.divergence.auto import Auto
-
-        return (estimator or Auto())(self, q, p)
+        return (estimator or self.default)(self, q, p)
 
 
 def checked_alpha(alpha: float | Tensor) -> float | Tensor:

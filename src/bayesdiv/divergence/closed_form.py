@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Divergence", Distribution, Distribution], Tensor]
 Prepared = Callable[[Distribution, Distribution], Tensor]
-# The sum over the last axis of what a rule computes; None for a pair that it does not serve.
-Total = Callable[[Distribution, Distribution], Tensor | None]
-TotalRule = Callable[["Divergence", Distribution, Distribution], Total | None]
+# A faster form of a rule for pairs like one given; None for a rule or pair that it does not serve.
+Faster = Callable[[Rule, "Divergence", Distribution, Distribution], Prepared | None]
 _Entry = TypeVar("_Entry", bound=Callable[..., Tensor])
-_TotalEntry = TypeVar("_TotalEntry", bound=Callable[..., Total | None])
 _Key = tuple[type, type, type]
 _RULES: dict[_Key, Rule] = {}
-_TOTALS: dict[_Key, TotalRule] = {}
+_FASTER: list[Faster] = []
 
 
 @dataclass(frozen=True)
@@ -59,37 +57,10 @@ def register(
 
     def enter(rule: _Entry) -> _Entry:
         _RULES[divergence, q, p] = rule
-        _TOTALS.pop((divergence, q, p), None)  # which was the sum of the rule before
         _look_up.cache_clear()
         return rule
 
     return enter
-
-
-def register_total(
-    divergence: "type[Divergence]", q: type[Distribution], p: type[Distribution]
-) -> Callable[[_TotalEntry], _TotalEntry]:
-    """Enter a faster way to the sum over all weights, beside the rule for one value a weight.
-
-    It is asked once for a divergence and a pair, and returns the function that sums, or None. A
-    rule for more special types than its own stays in force.
-    """
-
-    def enter(rule: _TotalEntry) -> _TotalEntry:
-        _TOTALS[divergence, q, p] = rule
-        return rule
-
-    return enter
-
-
-def find_total(divergence: "Divergence", q: Distribution, p: Distribution) -> Total | None:
-    """The faster way to the sum for a reduced divergence and this pair, or None."""
-    wanted = (type(divergence), type(q), type(p))
-    rule = _best(wanted)
-    key = next((key for key in _TOTALS if _at_least(wanted, key)), None)
-    if rule is None or key is None or not _at_least(key, rule):
-        return None
-    return _TOTALS[key](divergence, q, p)
 
 
 def find(divergence: "Divergence", q: Distribution, p: Distribution) -> Rule | None:
@@ -100,6 +71,23 @@ def find(divergence: "Divergence", q: Distribution, p: Distribution) -> Rule | N
     """
     simple = divergence.reduced()
     return _look_up(*map(type, (simple, q, p))) or simple.derived_rule(q, p)
+
+
+def offer(faster: Faster) -> Faster:
+    """Enter a faster form of some rules, which `prepare` asks before the rule itself."""
+    _FASTER.append(faster)
+    return faster
+
+
+def prepare(rule: Rule, divergence: "Divergence", q: Distribution, p: Distribution) -> Prepared:
+    """The rule for pairs like this one, in the fastest form that is offered."""
+    for faster in _FASTER:
+        found = faster(rule, divergence, q, p)
+        if found is not None:
+            return found
+    if isinstance(rule, NodeRule):
+        return rule.prepare(divergence, q, p)
+    return partial(rule, divergence)
 
 
 @cache

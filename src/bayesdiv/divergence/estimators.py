@@ -11,57 +11,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from bayesdiv.compute.fused import Summed, draw, has_kernels
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
+from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.densities import check_pair, common_shape, log_density, whole_line
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
-
-
-@dataclass(frozen=True)
-class Sum:
-    """A divergence summed over the weights, the last axis; what `Estimator.prepare_total` returns.
-
-    Args:
-        each: one value a weight.
-        total: a faster way to the sum, if there is one.
-    """
-
-    each: Computation
-    total: closed_form.Total | None = None
-
-    def __call__(self, q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
-        """The sum."""
-        found = None if self.total is None else self.total(q, p)
-        return self.each(q, p, weights).sum(-1) if found is None else found
-
-    def drawn(
-        self,
-        q: Distribution,
-        p: Distribution,
-        samples: int,
-        dtype: torch.dtype | None = None,
-        seed: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Draws of a Gaussian q, (samples, weights), and the sum.
-
-        On a GPU both come from one pass over the parameters, and their gradients from another.
-
-        Args:
-            q: the posterior.
-            p: the prior.
-            samples: how many draws.
-            dtype: of the draws; None is that of the parameters.
-            seed: of the noise; None takes one from torch's generator.
-        """
-        found = None
-        if isinstance(self.total, Summed):
-            found = self.total.drawn(q, p, samples, dtype, seed)
-        if found is not None:
-            return found
-        weights = draw(q, samples, dtype, seed)
-        return weights, self(q, p, weights)
 
 
 class NoExactForm(LookupError):
@@ -107,21 +62,12 @@ class Estimator(ABC):
         check_pair(q, p)
         return self.prepared(divergence.reduced(), q, p)
 
-    def prepare_total(self, divergence: Divergence, q: Distribution, p: Distribution) -> "Sum":
-        """Like `prepare`, of a function that sums over the weights, the last axis."""
-        each = self.prepare(divergence, q, p)
-        total = self.total(divergence.reduced(), q, p)
-        has_kernels(q)  # tries them now, since a compiler or a recording could not
-        return Sum(each, total)
-
     @abstractmethod
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """What `prepare` returns, for a checked pair and a reduced divergence."""
 
-    def total(
-        self, divergence: Divergence, q: Distribution, p: Distribution
-    ) -> closed_form.Total | None:
-        """A faster way to the sum than the sum of `prepared`, if there is one."""
+    def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
+        """The exact rule that `prepared` uses, which a backend may add up faster; None if none."""
         return None
 
 
@@ -148,21 +94,18 @@ class Exact(Estimator):
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """The registered rule, with its nodes."""
-        rule = closed_form.find(divergence, q, p)
+        rule = self.rule(divergence, q, p)
         if rule is None:
             raise NoExactForm(divergence, q, p)
-        if isinstance(rule, closed_form.NodeRule):
-            rule = rule if self.nodes is None else replace(rule, nodes=self.nodes)
-            compute = rule.prepare(divergence, q, p)
-        else:
-            compute = partial(rule, divergence)
+        compute = closed_form.prepare(rule, divergence, q, p)
         return lambda q, p, _: compute(q, p)
 
-    def total(
-        self, divergence: Divergence, q: Distribution, p: Distribution
-    ) -> closed_form.Total | None:
-        """The registered one; none where the nodes are chosen."""
-        return closed_form.find_total(divergence, q, p) if self.nodes is None else None
+    def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
+        """The registered one, with the nodes that were chosen."""
+        rule = closed_form.find(divergence, q, p)
+        if self.nodes is None or not isinstance(rule, closed_form.NodeRule):
+            return rule
+        return replace(rule, nodes=self.nodes)
 
 
 @dataclass(frozen=True)

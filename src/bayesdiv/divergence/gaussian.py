@@ -7,13 +7,15 @@ blocks that stay in cache, the chain rule to loc and scale of both sides) is her
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal, constraints
+from torch.distributions import Distribution, Normal, constraints
 from torch.nn.functional import softplus
 
+from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.densities import common_shape
 
 # A few hundred kilobytes a temporary: larger leaves the cache, smaller pays for starting threads.
@@ -22,8 +24,18 @@ BLOCK = 1 << 17
 GPU_BLOCKS = 64
 
 
+def traced() -> bool:
+    """Whether a compiler traces: it fuses by itself, and cannot look at values."""
+    return torch.compiler.is_compiling()
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether a look at values would halt the device, and a launch should fill it."""
+    return tensor.is_cuda
+
+
 class LocScale(Protocol):
-    """A distribution told by a place and a scale."""
+    """A distribution given by a place and a scale."""
 
     @property
     def loc(self) -> Tensor: ...  # noqa: D102
@@ -32,7 +44,7 @@ class LocScale(Protocol):
 
 
 class SoftplusNormal(Normal):
-    """Gaussians told by loc and rho; the scale is computed when it is first asked for, once.
+    """Gaussians given by loc and rho; the scale is computed when it is first asked for, once.
 
         scale = softplus(rho) = log(1 + e^rho)
 
@@ -49,7 +61,7 @@ class SoftplusNormal(Normal):
         self.loc, self.rho = torch.broadcast_tensors(loc, rho)
         self._learned = torch.is_grad_enabled()
         # A compiler drops what nobody reads, and cannot follow an attribute that comes late.
-        self._scale = softplus(self.rho) if torch.compiler.is_compiling() else None
+        self._scale = softplus(self.rho) if traced() else None
         super(Normal, self).__init__(self.loc.shape, validate_args=validate_args)
 
     @property
@@ -93,13 +105,35 @@ class Terms(NamedTuple):
 GaussianRule = Callable[[Standard, float | Tensor], Terms]
 
 
+@dataclass(frozen=True)
+class OnePass:
+    """A closed form between Gaussians, to be registered: one pass over its value and derivatives.
+
+    A backend recognises it by its terms, and adds them up over weights without keeping the values.
+
+    Args:
+        terms: value and derivatives of a block, at the divergence's alpha where it has one.
+    """
+
+    terms: GaussianRule
+
+    def __call__(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
+        """One value per weight."""
+        return one_pass(self.terms, cast(Normal, q), cast(Normal, p), alpha_of(divergence))
+
+
+def alpha_of(divergence: Divergence) -> float | Tensor:
+    """The skew of a divergence; 0 for one that has none."""
+    return getattr(divergence, "alpha", 0.0)
+
+
 def one_pass(
     rule: GaussianRule, q: Normal, p: LocScale, alpha: float | Tensor = 0.0, block: int = BLOCK
 ) -> Tensor:
-    """The divergence by `rule`, one value a weight, differentiable by q, p and a tensor alpha.
+    """The divergence by `rule`, one value per weight, differentiable by q, p and a tensor alpha.
 
     Only the derivatives are kept for the backward pass, whatever the rule does inside. `p` is any
-    prior told by its loc and scale, in whose units the rule works.
+    prior given by its loc and scale, in whose units the rule works.
     """
     parameters = [q.loc, q.scale, p.loc, p.scale]
     shape = common_shape(*(parameter.shape for parameter in parameters))
@@ -140,17 +174,17 @@ class _OnePass(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         arguments = (loc, scale, prior_loc, prior_scale, alpha)
         count = max(a.numel() for a in arguments if isinstance(a, Tensor))
-        if loc.is_cuda:
+        if on_gpu(loc):
             block *= GPU_BLOCKS
         # A few blocks' worth fits the last cache, where one piece is faster than several.
-        if torch.compiler.is_compiling() or count <= (4 * block if block == BLOCK else block):
-            return _terms(rule, *arguments)
-        first = _terms(rule, *(_part(x, 0, block) for x in arguments))  # type: ignore[arg-type]
+        if traced() or count <= (4 * block if block == BLOCK else block):
+            return block_terms(rule, *arguments)
+        first = block_terms(rule, *(_part(x, 0, block) for x in arguments))  # type: ignore[arg-type]
         # Written in place block by block, so that the pieces never exist beside the whole.
         whole = tuple(piece.new_empty(count if piece.numel() else 0) for piece in first)
         for start in range(0, count, block):
             cut = [_part(x, start, block) for x in arguments]
-            pieces = first if start == 0 else _terms(rule, *cut)  # type: ignore[arg-type]
+            pieces = first if start == 0 else block_terms(rule, *cut)  # type: ignore[arg-type]
             for target, piece in zip(whole, pieces, strict=True):
                 if piece.numel():
                     target[start : start + block] = piece
@@ -222,7 +256,7 @@ def _part(argument: float | Tensor, start: int, length: int) -> float | Tensor:
     return argument
 
 
-def _terms(
+def block_terms(
     rule: GaussianRule,
     loc: Tensor,
     scale: Tensor,
@@ -238,7 +272,7 @@ def _terms(
         _finite((scale - prior_scale) * inverse),
     )
     terms = rule(standard, alpha)
-    if torch.compiler.is_compiling():
+    if traced():
         # Up to torch 2.12 a compiled function whose output an in-place operation wrote has no
         # gradient, without a word. The copy is fused away.
         terms = terms._replace(value=terms.value.clone())
@@ -260,7 +294,7 @@ def _positive(number: Tensor) -> Tensor:
 
 def close_to_one(excess: Tensor) -> Tensor | None:
     """Where r is so near 1 that logarithms cancel; None if nowhere, which spares the series."""
-    # Posteriors are mostly narrower than their priors: one reduction then tells that none is near.
+    # Posteriors are mostly narrower than their priors: one reduction then shows that none is near.
     if not any_of(excess.max() > -0.05):
         return None
     near = excess.abs() < 0.05
@@ -269,7 +303,7 @@ def close_to_one(excess: Tensor) -> Tensor | None:
 
 def any_of(mask: Tensor) -> bool:
     """Whether it holds anywhere; True where the question would halt a GPU or cannot be traced."""
-    if mask.is_cuda or torch.compiler.is_compiling():
+    if on_gpu(mask) or traced():
         return True
     try:
         return bool(mask.any())

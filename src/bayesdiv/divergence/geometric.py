@@ -1,53 +1,22 @@
 """Jensen-Shannon divergences around the geometric mean, and the weighted sum of the two KLs."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from bayesdiv.compute.fused import Kernel, Sums, in_blocks, summed, total
-from bayesdiv.compute.fused import Rule as FusedRule
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence, Points, checked_alpha
-from bayesdiv.divergence.closed_form import Rule, Total
-from bayesdiv.divergence.densities import common_shape, places
-from bayesdiv.divergence.gaussian import (
-    Standard,
-    Terms,
-    any_of,
-    close_to_one,
-    minus_log1p_near,
-    one_pass,
-)
-from bayesdiv.divergence.kl import KL, ReverseKL, _kl, _reverse_kl
+from bayesdiv.divergence.base import Divergence, Points
+from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
+from bayesdiv.divergence.kl import KL, ReverseKL, kl_terms, reverse_kl_terms
+from bayesdiv.divergence.skewed import Skewed, Zero
 
 
 @dataclass(frozen=True)
-class _Skewed(Divergence):
-    """What the two families share: alpha in [0, 1], symmetric at one half, a KL at each end."""
-
-    alpha: float | Tensor = 0.5
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", checked_alpha(self.alpha))
-
-    @property
-    def symmetric(self) -> bool:
-        """True at alpha = ½ alone."""
-        return not isinstance(self.alpha, Tensor) and self.alpha == 0.5
-
-    def reduced(self) -> Divergence:
-        """KL at alpha = 0, the reverse KL at alpha = 1."""
-        if isinstance(self.alpha, Tensor) or 0 < self.alpha < 1:
-            return self
-        return KL() if self.alpha == 0 else ReverseKL()
-
-
-@dataclass(frozen=True)
-class WeightedKL(_Skewed):
+class WeightedKL(Skewed):
     """The two KLs, weighted: the paper's eq. gmex, its algorithm 2 and its theorems 2 and 3.
 
         (1-α)² KL(q ‖ p) + α² KL(p ‖ q)
@@ -76,7 +45,7 @@ class WeightedKL(_Skewed):
 
 
 @dataclass(frozen=True)
-class JSG(_Skewed):
+class JSG(Skewed):
     """Geometric Jensen-Shannon divergence around the normalised mean (paper, eq. cfjs_mod).
 
         (1-α) KL(q ‖ G) + α KL(p ‖ G),   G = q^α p^(1-α) / Z
@@ -99,7 +68,7 @@ class JSG(_Skewed):
 
 
 @dataclass(frozen=True)
-class UnmodifiedJSG(_Skewed):
+class UnmodifiedJSG(Skewed):
     """The skew geometric divergence before its mean was reversed, normalised (eq. jsgalph).
 
         (1-α) KL(q ‖ G) + α KL(p ‖ G),   G = q^(1-α) p^α / Z
@@ -117,69 +86,21 @@ class UnmodifiedJSG(_Skewed):
     @property
     def bound(self) -> float | None:
         """0 at both ends, none between."""
-        return 0.0 if isinstance(self.reduced(), _Zero) else None
+        return 0.0 if isinstance(self.reduced(), Zero) else None
 
     @property
     def symmetric(self) -> bool:
         """At alpha = ½, and at the ends, where it is 0."""
-        return super().symmetric or isinstance(self.reduced(), _Zero)
+        return super().symmetric or isinstance(self.reduced(), Zero)
 
     def reduced(self) -> Divergence:
         """0 at both ends."""
-        return self if super().reduced() is self else _Zero()
+        return self if super().reduced() is self else Zero()
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         """α(1-α) times the sum of both KLs, plus log Z."""
         both = KL().estimate(at_q, at_p) + ReverseKL().estimate(at_q, at_p)
         return self.alpha * (1 - self.alpha) * both + at_q.log_mean_ratio(self.alpha)
-
-
-@dataclass(frozen=True)
-class _Zero(Divergence):
-    """What the unmodified divergences are at alpha = 0 and 1: nothing, for any pair."""
-
-    def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """0 for each weight."""
-        return torch.zeros_like(at_q.log_q[0])
-
-
-@closed_form.register(_Zero, Distribution, Distribution)
-def _(_: _Zero, q: Distribution, p: Distribution) -> Tensor:
-    shape = common_shape(q.batch_shape, p.batch_shape)
-    loc, scale = places(q)[0]
-    # Products keep dtype, device and the graph: the gradient is 0, not missing.
-    return (loc * 0.0 + scale * 0.0).expand(shape)
-
-
-@closed_form.register(WeightedKL, Normal, Normal)
-def _(divergence: WeightedKL, q: Normal, p: Normal) -> Tensor:
-    return one_pass(_weighted_kl, q, p, divergence.alpha)
-
-
-@closed_form.register_total(WeightedKL, Normal, Normal)
-def _(divergence: WeightedKL, q: Normal, p: Normal) -> Total | None:
-    if isinstance(divergence.alpha, Tensor):
-        return None
-    kernel = Kernel(FusedRule.WEIGHTED_KL.value, divergence.alpha)
-    return total(in_blocks(summed(_weighted_kl, divergence.alpha)), kernel)
-
-
-@closed_form.register(JSG, Normal, Normal)
-def _(divergence: JSG, q: Normal, p: Normal) -> Tensor:
-    return one_pass(_jsg, q, p, divergence.alpha)
-
-
-@closed_form.register_total(JSG, Normal, Normal)
-def _(divergence: JSG, q: Normal, p: Normal) -> Total | None:
-    if isinstance(divergence.alpha, Tensor):
-        return None
-    kernel = Kernel(FusedRule.JSG.value, divergence.alpha)
-    return total(in_blocks(partial(_jsg_sums, divergence.alpha)), kernel)
-
-
-@closed_form.register(UnmodifiedJSG, Normal, Normal)
-def _(divergence: UnmodifiedJSG, q: Normal, p: Normal) -> Tensor:
-    return one_pass(_unmodified_jsg, q, p, divergence.alpha)
 
 
 class _Squares(NamedTuple):
@@ -279,7 +200,7 @@ class _Distance(NamedTuple):
         return 2 * half
 
 
-def _weighted_kl(block: Standard, alpha: float | Tensor) -> Terms:
+def weighted_kl_terms(block: Standard, alpha: float | Tensor) -> Terms:
     """(1-α)² KL(q ‖ p) + α² KL(p ‖ q)."""
     a, b = alpha, 1 - alpha
     s = _Squares.of(block)
@@ -290,11 +211,11 @@ def _weighted_kl(block: Standard, alpha: float | Tensor) -> Terms:
     d_log_ratio = _product(s.excess, b) - _product(s.inverse_excess, a) - (a * far).square()
     if not isinstance(alpha, Tensor):
         return Terms(value, d_delta, d_log_ratio)
-    d_alpha = 2 * (a * _reverse_kl(block, alpha).value - b * _kl(block, alpha).value)
+    d_alpha = 2 * (a * reverse_kl_terms(block, alpha).value - b * kl_terms(block, alpha).value)
     return Terms(value, d_delta, d_log_ratio, d_alpha)
 
 
-def _jsg(block: Standard, alpha: float | Tensor) -> Terms:
+def jsg_terms(block: Standard, alpha: float | Tensor) -> Terms:
     """½[v²/r² - 1 + 2α log r - log v + δ² c], c = ((1-α)³ r² + α³/r²)/v, v = (1-α) r² + α."""
     a, b = alpha, 1 - alpha
     s = _Squares.of(block)
@@ -311,40 +232,7 @@ def _jsg(block: Standard, alpha: float | Tensor) -> Terms:
     return Terms(value, away.d_delta, d_log_ratio, d_alpha)
 
 
-def _jsg_sums(
-    alpha: float, loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor
-) -> Sums:
-    """`_jsg` with fewer passes, where no ratio is near 1 and no square leaves float32."""
-    a, b = alpha, 1 - alpha
-    inverse = prior_scale.reciprocal()
-    ratio = scale * inverse
-    low, high = torch.aminmax(ratio)
-    if any_of((high > 0.95) | (low < 1e-18)):
-        return summed(_jsg, alpha)(loc, scale, prior_loc, prior_scale)
-    delta = (loc - prior_loc).mul_(inverse)
-    square = ratio * ratio
-    inverse_square = square.reciprocal()
-    v = square.mul(b).add_(a)
-    inverse_v = v.reciprocal()
-    c = square.mul(b**3).add_(inverse_square, alpha=a**3).mul_(inverse_v)
-    delta_square = delta * delta
-    logs = 2 * a * ratio.log().sum() - v.log_().sum()
-    powers = b**2 * square.sum() + a**2 * inverse_square.sum() - (a**2 + b**2) * loc.numel()
-    value = 0.5 * (powers + logs + (delta_square * c).sum())
-    # ½ ∂c/∂log r = ((1-α)³ r² - α³/r² - (1-α) r² c) / v = (1-α)³ r²/v·2 - c - (1-α) r² c / v
-    share = square.mul_(inverse_v)  # r²/v
-    half_d_c = share.mul(2 * b**3).sub_(c).addcmul_(share, c, value=-b)
-    slope = inverse_v.mul_(-a * b).add_(inverse_square, alpha=a**2).add_(b**2)
-    d_log_ratio = delta_square.mul_(half_d_c).addcmul_(_excess(ratio), slope)
-    return Sums(value, delta.mul_(c).mul_(inverse), d_log_ratio.div_(scale))
-
-
-def _excess(ratio: Tensor) -> Tensor:
-    """The ratio's square less 1, from factors that lose no digits."""
-    return ratio.add(1).mul_(ratio - 1)
-
-
-def _unmodified_jsg(block: Standard, alpha: float | Tensor) -> Terms:
+def unmodified_jsg_terms(block: Standard, alpha: float | Tensor) -> Terms:
     """½[α(1-α)((r - 1/r)² + δ² c) + 2α log r - log v], c = (α r² + (1-α)/r²)/v.
 
     With v = α r² + 1 - α.
@@ -366,3 +254,8 @@ def _unmodified_jsg(block: Standard, alpha: float | Tensor) -> Terms:
     delta = block.delta
     d_alpha = 0.5 * (d_alpha + product * (delta * mean.inverse) * (delta * mean.excess))
     return Terms(value, away.d_delta, d_log_ratio, d_alpha)
+
+
+closed_form.register(WeightedKL, Normal, Normal)(OnePass(weighted_kl_terms))
+closed_form.register(JSG, Normal, Normal)(OnePass(jsg_terms))
+closed_form.register(UnmodifiedJSG, Normal, Normal)(OnePass(unmodified_jsg_terms))

@@ -290,4 +290,4 @@ def _over_members(divergence: Divergence, q: Members, p: Distribution) -> Tensor
     if not isinstance(each, Independent):
         return total(divergence, each, own).mean(-1)
     marginals = each.base_dist
-    return Auto().prepare_total(divergence, marginals, own)(marginals, own, None).mean(-1)
+    return Auto()(divergence, marginals, own).sum(-1).mean(-1)

@@ -10,19 +10,10 @@ from torch.distributions import Distribution, Normal, StudentT, kl_divergence
 # torch offers no public way to ask whether a pair is registered without computing it.
 from torch.distributions.kl import _dispatch_kl
 
-from bayesdiv.compute.fused import Kernel, Sums, in_blocks, summed, total
-from bayesdiv.compute.fused import Rule as FusedRule
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
-from bayesdiv.divergence.closed_form import Rule, Total
-from bayesdiv.divergence.gaussian import (
-    Standard,
-    Terms,
-    any_of,
-    close_to_one,
-    minus_log1p_near,
-    one_pass,
-)
+from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
 
 
 @dataclass(frozen=True)
@@ -74,26 +65,6 @@ def _kl_of_torch(_: Divergence, q: Distribution, p: Distribution) -> Tensor:
     return kl_divergence(q, p)
 
 
-@closed_form.register(KL, Normal, Normal)
-def _(_: KL, q: Normal, p: Normal) -> Tensor:
-    return one_pass(_kl, q, p)
-
-
-@closed_form.register_total(KL, Normal, Normal)
-def _(_: KL, q: Normal, p: Normal) -> Total:
-    return total(in_blocks(_kl_sums), Kernel(FusedRule.KL.value))
-
-
-@closed_form.register(ReverseKL, Normal, Normal)
-def _(_: ReverseKL, q: Normal, p: Normal) -> Tensor:
-    return one_pass(_reverse_kl, q, p)
-
-
-@closed_form.register_total(ReverseKL, Normal, Normal)
-def _(_: ReverseKL, q: Normal, p: Normal) -> Total:
-    return total(in_blocks(summed(_reverse_kl)), Kernel(FusedRule.REVERSE_KL.value))
-
-
 @closed_form.register(KL, StudentT, Normal)
 def _(_: KL, q: StudentT, p: Normal) -> Tensor:
     """-H(q) + ½ log(2π σ²) + (Var q + (mean q - μ)²) / 2σ², infinite for df ≤ 2."""
@@ -109,7 +80,7 @@ def _(_: KL, q: StudentT, p: Normal) -> Tensor:
     return torch.where(finite, value, math.inf)
 
 
-def _kl(block: Standard, _: float | Tensor) -> Terms:
+def kl_terms(block: Standard, _: float | Tensor) -> Terms:
     """½(r² + δ² - 1) - log r, with y = r² - 1 kept apart from log(1+y)."""
     delta, ratio, excess = block
     more = excess + 2
@@ -122,7 +93,7 @@ def _kl(block: Standard, _: float | Tensor) -> Terms:
     return Terms(value + (0.5 * delta).mul_(delta), delta, y)
 
 
-def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:
+def reverse_kl_terms(block: Standard, _: float | Tensor) -> Terms:
     """½((1 + δ²)/r² - 1) + log r, with y' = 1/r² - 1 kept apart from log(1+y')."""
     delta, ratio, excess = block
     far = delta / ratio
@@ -135,14 +106,5 @@ def _reverse_kl(block: Standard, _: float | Tensor) -> Terms:
     return Terms(value + (0.5 * far) * far, far / ratio, -(y + far * far))
 
 
-def _kl_sums(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Sums:
-    """½ Σ(r² + δ² - 1) - Σ log r, where no ratio is near 1."""
-    inverse = prior_scale.reciprocal()
-    ratio = scale * inverse
-    if any_of(ratio.max() > 0.95):  # some may be near 1, where the logarithm cancels
-        return summed(_kl)(loc, scale, prior_loc, prior_scale)
-    delta = (loc - prior_loc).mul_(inverse)
-    # Not `dot`, which keeps a digit less over many weights than the sums of torch.
-    squares = torch.addcmul(ratio * ratio, delta, delta).sum() - loc.numel()
-    value = 0.5 * squares - ratio.log().sum()
-    return Sums(value, delta.mul_(inverse), ratio.sub_(ratio.reciprocal()).mul_(inverse))
+closed_form.register(KL, Normal, Normal)(OnePass(kl_terms))
+closed_form.register(ReverseKL, Normal, Normal)(OnePass(reverse_kl_terms))

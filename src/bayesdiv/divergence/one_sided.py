@@ -16,11 +16,18 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, Uniform
 
-from bayesdiv.compute.fused import Kernel, Rule, total
 from bayesdiv.divergence.base import Divergence
-from bayesdiv.divergence.closed_form import NodeRule, Prepared, Total
-from bayesdiv.divergence.densities import places
-from bayesdiv.divergence.gaussian import BLOCK, Standard, Terms, any_of, log_number, one_pass
+from bayesdiv.divergence.closed_form import NodeRule, Prepared
+from bayesdiv.divergence.gaussian import (
+    BLOCK,
+    Standard,
+    Terms,
+    any_of,
+    log_number,
+    on_gpu,
+    one_pass,
+    traced,
+)
 
 NODES = 40
 UNIFORM_NODES = 96
@@ -82,18 +89,12 @@ class OneSided(NodeRule):
         JS-A = bound - Σ_k s_k [w softplus(-z_k) + c h(z_k)]
 
     Within 1e-6 with 40 nodes and 1e-10 with 96 for alpha in [0.01, 0.99], five times that down to
-    1e-6 from either end, at scale ratios from 1e-6 to 1e3 and any distance. Without a node count,
-    many float32 weights go through a table of the same function.
+    1e-6 from either end, at scale ratios from 1e-6 to 1e3 and any distance.
     """
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
-        """The table if it serves, else the sum over nodes."""
-        from bayesdiv.compute import table
-
-        alpha, mixture = _weights_of(divergence)
-        if self.nodes is None and table.fits(alpha, q, p):
-            look_up = table.of(mixture(alpha), places(q)[0][0].device).look_up
-            return lambda q, p: one_pass(look_up, cast(Normal, q), cast(Normal, p))
+        """The sum over nodes."""
+        alpha, mixture = weights_of(divergence)
         count = self.nodes or NODES
         nodes = equally_spaced(count, window(count, mixture(alpha)))
 
@@ -102,20 +103,6 @@ class OneSided(NodeRule):
 
         block = BLOCK // count
         return lambda q, p: one_pass(rule, cast(Normal, q), cast(Normal, p), alpha, block)
-
-
-def looked_up(divergence: Divergence, q: Distribution, p: Distribution) -> Total | None:
-    """The sum over all weights by the table, if it serves."""
-    from bayesdiv.compute import table
-
-    alpha, mixture = _weights_of(divergence)
-    if not table.fits(alpha, q, p):
-        return None
-    weights, device = mixture(alpha), places(q)[0][0].device
-    rows = table.packed(weights, device) if device.type == "cuda" else None
-    rule = table.summed(weights, q.batch_shape.numel()) if device.type == "cpu" else None
-    kernel = Kernel(Rule.TABLE.value, 0.0, float(weights.bound), rows)
-    return total(rule, kernel)
 
 
 class _Edges(NamedTuple):
@@ -134,7 +121,7 @@ class UniformPrior(NodeRule):
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
         """The sum over Gauss-Legendre nodes."""
-        alpha, mixture = _weights_of(divergence)
+        alpha, mixture = weights_of(divergence)
         gauss = np.polynomial.legendre.leggauss(self.nodes or UNIFORM_NODES)
         nodes = tuple(gauss[0].tolist()), tuple(gauss[1].tolist())
         # q's density times the odds exceeds p's beyond 9 scales when alpha is near 1.
@@ -152,7 +139,8 @@ class UniformPrior(NodeRule):
         return compute
 
 
-def _weights_of(divergence: Divergence) -> tuple[Number, Callable[[Number], Mixture]]:
+def weights_of(divergence: Divergence) -> tuple[Number, Callable[[Number], Mixture]]:
+    """The alpha of a divergence around the arithmetic mean, and its mixture at any alpha."""
     if not isinstance(divergence, HasMixture):
         raise TypeError(f"this rule is for JSA and UnmodifiedJSA, got {divergence!r}")
     return divergence.alpha, divergence.mixture
@@ -280,7 +268,7 @@ def _narrow(
 
 def _columns(nodes: Nodes, like: Tensor) -> tuple[Tensor, Tensor]:
     """Points and shares as columns, in the dtype and on the device of `like`."""
-    if like.is_cuda and not torch.compiler.is_compiling():
+    if on_gpu(like) and not traced():
         # Kept there: a copy from the host could not be part of a recorded graph.
         return _kept(nodes, like.dtype, like.device)
     return like.new_tensor(nodes[0]).unsqueeze(1), like.new_tensor(nodes[1]).unsqueeze(1)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
+from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Computation, Estimator
@@ -233,7 +234,7 @@ class Objective(nn.Module):
         """The sum over the weights of a product, by the estimator; else all weights together."""
         if q.event_shape:
             return partial(joint.total, self.divergence)
-        return self.estimator.prepare_total(self.divergence, q, p)
+        return prepare(self.estimator, self.divergence, q, p).total
 
     def _nll(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
         return -self._log_likelihoods(conditional, y, trials).mean(0)

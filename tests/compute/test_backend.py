@@ -1,4 +1,4 @@
-"""Sums of a divergence in one pass, the posterior told by rho, and draws."""
+"""Totals of a divergence in one pass, the posterior given by rho, and draws."""
 
 import copy
 import math
@@ -9,7 +9,8 @@ from torch.distributions import Distribution, Normal, kl_divergence
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
-from bayesdiv.compute import fused, table
+from bayesdiv.compute import backend, blocks, table
+from bayesdiv.compute.backend import draw, prepare
 from bayesdiv.divergence import UnmodifiedJSA, closed_form
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal
 
@@ -36,7 +37,7 @@ def weights(*shape, narrow=False, dtype=torch.float32):
 
 def by_total(divergence, loc, rho, prior=PRIOR, estimator=None):
     q = SoftplusNormal(loc, rho)
-    value = (estimator or bd.Auto()).prepare_total(divergence, q, prior)(q, prior, None)
+    value = prepare(estimator or bd.Auto(), divergence, q, prior).total(q, prior)
     return value, *torch.autograd.grad(value.sum(), (loc, rho))
 
 
@@ -90,7 +91,7 @@ def test_a_prior_for_each_weight_is_served(divergence):
 
 
 @pytest.mark.parametrize("divergence", [bd.KL(), bd.JSG(0.3), bd.JSA(0.3)], ids=repr)
-@pytest.mark.parametrize("shape", [(3, fused.FEWEST_A_TRIAL), (3, 40), (2, 2, 3000)])
+@pytest.mark.parametrize("shape", [(3, blocks.FEWEST_PER_TRIAL), (3, 40), (2, 2, 3000)])
 def test_trials_are_summed_each_by_itself(divergence, shape):
     loc, rho = weights(*shape, narrow=True)
     for prior in (PRIOR, Normal(torch.zeros(shape), torch.linspace(0.5, 2.0, shape[-1]))):
@@ -134,7 +135,7 @@ def test_a_sum_of_many_equal_weights_keeps_its_digits():
     loc, rho = torch.full((count,), 0.3), torch.full((count,), -3.0)
     with torch.no_grad():
         q = SoftplusNormal(loc, rho)
-        value = bd.Auto().prepare_total(bd.KL(), q, PRIOR)(q, PRIOR, None)
+        value = prepare(bd.Auto(), bd.KL(), q, PRIOR).total(q, PRIOR)
     one = kl_divergence(Normal(loc[:1].double(), softplus(rho[:1].double())), PRIOR).item()
     assert value.item() == pytest.approx(count * one, rel=1e-6)
 
@@ -154,8 +155,8 @@ def test_js_a_summed_stays_under_its_bound():
 def taken(monkeypatch):
     """Notes each time that the one pass over sums runs."""
     calls = []
-    apply = fused._Total.apply
-    monkeypatch.setattr(fused._Total, "apply", lambda *a: calls.append(1) or apply(*a))
+    apply = blocks._Pass.apply
+    monkeypatch.setattr(blocks._Pass, "apply", lambda *a: calls.append(1) or apply(*a))
     return calls
 
 
@@ -198,10 +199,11 @@ def test_what_the_one_pass_does_not_serve_is_the_sum_of_values(taken, divergence
 
 
 def test_that_triton_is_missing_is_told_once(monkeypatch, caplog):
-    monkeypatch.setattr(fused, "_told", [])
+    monkeypatch.setattr(backend, "_told", [])
+    monkeypatch.setattr(backend, "_TRITON", False)
     with caplog.at_level("INFO", logger="bayesdiv.compute.triton"):
-        fused._tell_without_triton()
-        fused._tell_without_triton()
+        backend.has_triton()
+        backend.has_triton()
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         "Triton is not installed"
     ]
@@ -211,7 +213,7 @@ def test_samples_are_summed_as_they_are(taken):
     loc, rho = weights(50)
     q = SoftplusNormal(loc, rho)
     drawn = q.rsample((4,))
-    value = bd.MonteCarlo().prepare_total(bd.KL(), q, PRIOR)(q, PRIOR, drawn)
+    value = prepare(bd.MonteCarlo(), bd.KL(), q, PRIOR).total(q, PRIOR, drawn)
     wanted = (q.log_prob(drawn) - PRIOR.log_prob(drawn)).mean(0).sum()
     assert value.item() == pytest.approx(wanted.item(), rel=1e-5)
     assert not taken
@@ -219,8 +221,7 @@ def test_samples_are_summed_as_they_are(taken):
 
 @pytest.fixture
 def _clean_registry(monkeypatch):
-    for name in ("_RULES", "_TOTALS"):
-        monkeypatch.setattr(closed_form, name, dict(getattr(closed_form, name)))
+    monkeypatch.setattr(closed_form, "_RULES", dict(closed_form._RULES))
     yield
     closed_form._look_up.cache_clear()
 
@@ -238,7 +239,7 @@ def test_a_rule_of_the_user_is_not_passed_by(taken, kind):
 def test_second_derivatives_are_refused_not_wrong():
     loc, rho = weights(20)
     q = SoftplusNormal(loc, rho)
-    value = bd.Auto().prepare_total(bd.KL(), q, PRIOR)(q, PRIOR, None)
+    value = prepare(bd.Auto(), bd.KL(), q, PRIOR).total(q, PRIOR)
     (first,) = torch.autograd.grad(value, loc, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
         (first + loc**2).sum().backward()
@@ -248,10 +249,10 @@ def test_second_derivatives_are_refused_not_wrong():
 def test_functional_transforms_work(divergence):
     loc, rho = weights(3, table.FEWEST, narrow=True)
     q = SoftplusNormal(loc[0], rho[0])
-    compute = bd.Auto().prepare_total(divergence, q, PRIOR)
+    compute = prepare(bd.Auto(), divergence, q, PRIOR).total
 
     def total(loc, rho):
-        return compute(SoftplusNormal(loc, rho), PRIOR, None)
+        return compute(SoftplusNormal(loc, rho), PRIOR)
 
     # The table's rule runs under torch.vmap too, but torch warns that it is slow.
     rows = zip(loc.detach(), rho.detach(), strict=True)
@@ -270,12 +271,12 @@ def test_functional_transforms_work(divergence):
 def test_a_compiled_sum_has_the_gradients_of_the_eager_one(divergence):
     torch._dynamo.reset()
     loc, rho = weights(table.FEWEST)
-    compute = bd.Auto().prepare_total(divergence, SoftplusNormal(loc, rho), PRIOR)
+    compute = prepare(bd.Auto(), divergence, SoftplusNormal(loc, rho), PRIOR).total
 
     def both(loc, rho):
         q = SoftplusNormal(loc, rho)
         # A second output with a gradient of its own: without one, a lost gradient would raise.
-        return q.rsample((2,)), compute(q, PRIOR, None)
+        return q.rsample((2,)), compute(q, PRIOR)
 
     gradients = []
     for run in (both, torch.compile(both, fullgraph=True, backend="aot_eager")):
@@ -340,7 +341,7 @@ def test_other_estimators_take_it_too():
 def test_draws_and_their_gradients_are_loc_plus_scale_times_noise(samples, shape):
     loc, rho = weights(*shape)
     torch.manual_seed(3)
-    drawn = fused.draw(SoftplusNormal(loc, rho), samples)
+    drawn = draw(SoftplusNormal(loc, rho), samples)
     torch.manual_seed(3)
     noise = torch.randn(shape if samples == 1 else (samples, *shape))
     wanted = loc + softplus(rho) * noise.reshape(samples, *shape)
@@ -355,12 +356,12 @@ def test_a_draw_may_be_differentiated_twice():
 
     def drawn(loc, rho):
         torch.manual_seed(0)
-        return fused.draw(SoftplusNormal(loc, rho), 2)
+        return draw(SoftplusNormal(loc, rho), 2)
 
     assert torch.autograd.gradgradcheck(drawn, (loc, rho))
 
 
 def test_draws_far_down_are_the_mean():
     loc = torch.tensor([1.0, -2.0])
-    drawn = fused.draw(SoftplusNormal(loc, torch.full((2,), -math.inf)), 3)
+    drawn = draw(SoftplusNormal(loc, torch.full((2,), -math.inf)), 3)
     assert torch.equal(drawn, loc.expand(3, 2))

@@ -1,4 +1,4 @@
-"""Triton programs, run on each block of weights; `bayesdiv.compute.triton` makes operators.
+"""Triton programs, run on each block of weights; `bayesdiv.compute.triton` makes operators of them.
 
 Without Triton the module can be imported and nothing in it called.
 """
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 import os
+from enum import Enum
 from typing import Any
-
-from bayesdiv.compute.fused import Rule
 
 try:
     import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -33,11 +32,21 @@ except ImportError:  # pragma: no cover - where Triton is installed
         return value
 
 
-KL = constant(Rule.KL.value)
-REVERSE_KL = constant(Rule.REVERSE_KL.value)
-WEIGHTED_KL = constant(Rule.WEIGHTED_KL.value)
-JSG = constant(Rule.JSG.value)
-TABLE = constant(Rule.TABLE.value)
+class Program(Enum):
+    """The divergences that the programs know."""
+
+    KL = 0
+    REVERSE_KL = 1
+    WEIGHTED_KL = 2
+    JSG = 3
+    TABLE = 4
+
+
+KL = constant(Program.KL.value)
+REVERSE_KL = constant(Program.REVERSE_KL.value)
+WEIGHTED_KL = constant(Program.WEIGHTED_KL.value)
+JSG = constant(Program.JSG.value)
+TABLE = constant(Program.TABLE.value)
 # As in bayesdiv.compute.table, which imports too much to be read here.
 LOWEST, HIGHEST, STEPS = constant(-18.0), constant(18.0), constant(48.0)
 FARTHEST, COLUMNS = constant(9.0), constant(384)

@@ -1,0 +1,316 @@
+"""One pass over Gaussians on a CPU: a total, draws, or both, in blocks that stay in cache.
+
+The pass goes from loc and rho straight to its results. All it keeps for the backward pass are the
+gradients themselves; noise is made again from its seed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal
+from torch.nn.functional import softplus
+
+from bayesdiv.compute.noise import MANY, fresh_seed, many, standard_normal
+from bayesdiv.compute.reference import Total, TotalRule, prior_serves
+from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
+
+# Below, trials one after the other cost more than the passes over all of them that they spare.
+FEWEST_PER_TRIAL = 1 << 14
+# A few blocks' worth fits the last cache, where one piece is faster than several.
+ONE_PIECE = 4 * BLOCK
+_DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A backend for Gaussians on a CPU: a rule that adds up a block at a time.
+
+    Args:
+        rule: the sum over a block and its derivatives.
+    """
+
+    rule: TotalRule
+
+    def serves(self, q: Distribution, p: Distribution) -> bool:
+        """Whether q is one vector per trial, of one dtype with a prior that is not learned."""
+        if not isinstance(q, Normal) or not isinstance(p, Normal) or not _eager(q.loc):
+            return False
+        shape = q.batch_shape
+        whole = len(shape) == 1 or (len(shape) > 1 and shape[-1] >= FEWEST_PER_TRIAL)
+        known = q.loc.dtype in _DTYPES and _raw(q).dtype == q.loc.dtype
+        return whole and known and shape.numel() > 0 and prior_serves(q, p)
+
+    def total(self, q: Distribution, p: Distribution) -> Tensor:
+        """The divergence summed over the last axis."""
+        q, p = cast(Normal, q), cast(Normal, p)
+        plan, sides = _Plan(isinstance(q, SoftplusNormal), self.rule), (q.loc, _raw(q))
+        if q.loc.dim() == 1:
+            return cast(Tensor, _through(plan, *sides, p.loc, p.scale)[1])
+        prior = p.expand(q.batch_shape)
+        shape = (-1, q.loc.shape[-1])
+        rows = zip(*(x.reshape(shape) for x in (*sides, prior.loc, prior.scale)), strict=True)
+        each = [_through(plan, *row)[1] for row in rows]
+        return torch.stack(cast(list[Tensor], each)).reshape(q.loc.shape[:-1])
+
+    def draw_and_total(
+        self,
+        q: Distribution,
+        p: Distribution,
+        samples: int,
+        dtype: torch.dtype | None = None,
+        seed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draws and the total: each block is read, and its scale computed, once for both."""
+        q, p = cast(Normal, q), cast(Normal, p)
+        if q.loc.dim() > 1:
+            return draw(q, samples, dtype, seed), self.total(q, p)
+        noise = _noise(q.loc, samples, seed)
+        plan = _Plan(isinstance(q, SoftplusNormal), self.rule, noise, dtype or q.loc.dtype)
+        return cast(tuple[Tensor, Tensor], _through(plan, q.loc, _raw(q), p.loc, p.scale))
+
+
+def draw(
+    q: Distribution, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
+) -> Tensor:
+    """Draws of Gaussians, (samples, …, weights): many on a CPU block by block, else at once."""
+    loc = q.mean
+    few = samples * loc.numel() < MANY
+    if few or not isinstance(q, Normal) or not _eager(loc) or loc.dtype not in _DTYPES:
+        return _at_once(loc, q.stddev, samples, dtype, seed)
+    noise = _noise(loc, samples, seed)
+    plan = _Plan(isinstance(q, SoftplusNormal), None, noise, dtype or loc.dtype)
+    drawn, _ = _through(plan, loc.reshape(-1), _raw(q).reshape(-1))
+    return cast(Tensor, drawn).reshape(samples, *loc.shape)
+
+
+def _at_once(
+    loc: Tensor, scale: Tensor, samples: int, dtype: torch.dtype | None, seed: Tensor | None
+) -> Tensor:
+    """Operations of torch, which a compiler and `vmap` take; the noise is kept."""
+    number = None if seed is None else int(seed)
+    # One draw without an axis of its own: its backward pass then copies and sums nothing.
+    shape = loc.shape if samples == 1 else (samples, *loc.shape)
+    drawn = torch.addcmul(loc, scale, standard_normal(shape, loc, number))
+    drawn = drawn if dtype is None else drawn.to(dtype)
+    return drawn.unsqueeze(0) if samples == 1 else drawn
+
+
+def _eager(loc: Tensor) -> bool:
+    """On a CPU, not traced by a compiler, and no transform of torch.func at work."""
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return loc.device.type == "cpu" and not traced
+
+
+def _raw(q: Normal) -> Tensor:
+    """What the scale is computed from: rho, or the scale itself."""
+    return q.rho if isinstance(q, SoftplusNormal) else q.scale
+
+
+# --- the noise -----------------------------------------------------------------------------------
+
+
+class _Kept(NamedTuple):
+    """Noise of a few weights, less than a block's worth."""
+
+    noise: Tensor  # (samples, weights)
+
+    @property
+    def samples(self) -> int:
+        return len(self.noise)
+
+
+class _Seeded(NamedTuple):
+    """Noise of many weights, made anew whenever it is asked for."""
+
+    seed: int
+    samples: int
+
+    def block(self, sample: int, start: int, like: Tensor) -> Tensor:
+        """That of a block of one draw; the first draws are the same however many there are."""
+        seed = self.seed + (sample << 64) + (start << 96)
+        if like.dtype == torch.float32:
+            return many(len(like), seed)
+        word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
+        generator = torch.Generator("cpu").manual_seed(word)
+        return torch.randn(len(like), generator=generator, dtype=like.dtype, device="cpu")
+
+    def whole(self, like: Tensor) -> Tensor:
+        """All of it, (samples, weights)."""
+        rows = [
+            torch.cat([self.block(s, start, like[start:end]) for start, end in _cuts(len(like))])
+            for s in range(self.samples)
+        ]
+        return torch.stack(rows)
+
+
+def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> "_Kept | _Seeded":
+    number = None if seed is None else int(seed)
+    if samples * loc.numel() < MANY:
+        return _Kept(standard_normal((samples, loc.numel()), loc, number).reshape(samples, -1))
+    return _Seeded(fresh_seed() if number is None else number, samples)
+
+
+# --- the pass ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What a pass computes: a total by the rule, draws with the noise, or both."""
+
+    by_rho: bool
+    rule: TotalRule | None = None
+    noise: _Kept | _Seeded | None = None
+    dtype: torch.dtype | None = None
+
+    def scale(self, raw: Tensor) -> Tensor:
+        return softplus(raw) if self.by_rho else raw
+
+    def chained(self, by_scale: Tensor, raw: Tensor) -> Tensor:
+        """From the derivative by the scale to that by rho, in its place."""
+        return by_scale.mul_(raw.sigmoid()) if self.by_rho else by_scale
+
+    def total(self, loc: Tensor, raw: Tensor, scale: Tensor, *prior: Tensor) -> Total | None:
+        if self.rule is None:
+            return None
+        value, d_loc, d_scale = self.rule(loc, scale, *prior)
+        return Total(value, d_loc, self.chained(d_scale, raw))
+
+
+def _through(
+    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    found = _Pass.apply(plan, loc, raw, *map(_single, prior))  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor | None, Tensor | None], found)
+
+
+def _single(side: Tensor) -> Tensor:
+    return side.reshape(()) if side.numel() == 1 and side.dim() else side
+
+
+class _Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, *sides: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        ctx.plan = plan
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*sides)
+        drawn, total = _computed(plan, *sides)
+        ctx.derivatives = None if total is None else total[1:]
+        return drawn, None if total is None else total.value
+
+    @staticmethod
+    def backward(
+        ctx: Any, by_drawn: Tensor | None, by_total: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        plan, (loc, raw, *prior) = ctx.plan, ctx.saved_tensors
+        kept, ctx.derivatives = ctx.derivatives, None
+        nothing = (None,) * len(prior)
+        with torch.no_grad():
+            found = _of_total(plan, kept, by_total, loc, raw, *prior)
+        if torch.is_grad_enabled():
+            return (None, *_to_differentiate(plan, found, by_drawn, loc, raw), *nothing)
+        if by_drawn is not None:
+            found = _of_draws(plan, found, by_drawn, raw)
+        return (None, *(found or (None, None)), *nothing)
+
+
+def _computed(
+    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
+) -> tuple[Tensor | None, Total | None]:
+    if not isinstance(plan.noise, _Seeded) and loc.numel() <= ONE_PIECE:
+        scale = plan.scale(raw)
+        total = plan.total(loc, raw, scale, *prior)
+        if plan.noise is None:
+            return None, total
+        return torch.addcmul(loc, scale, plan.noise.noise).to(plan.dtype), total
+    return _in_blocks(plan, loc, raw, *prior)
+
+
+def _in_blocks(
+    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
+) -> tuple[Tensor | None, Total | None]:
+    noise = plan.noise if isinstance(plan.noise, _Seeded) else None
+    drawn = loc.new_empty((noise.samples if noise else 0, len(loc)), dtype=plan.dtype)
+    d_loc, d_raw = (x.new_empty(len(x) if plan.rule else 0) for x in (loc, raw))
+    values = []
+    for start, end in _cuts(len(loc)):
+        at, bare, *beside = (x[start:end] if x.dim() else x for x in (loc, raw, *prior))
+        scale = plan.scale(bare)
+        total = plan.total(at, bare, scale, *beside)
+        if total is not None:
+            values.append(total.value)
+            d_loc[start:end], d_raw[start:end] = total[1:]
+        for sample, row in enumerate(drawn):
+            one = cast(_Seeded, noise).block(sample, start, at)
+            row[start:end] = torch.addcmul(at, scale, one, out=one)
+    if not values:
+        return drawn, None
+    # The sums of blocks are added up in double precision.
+    value = torch.stack(values).sum(dtype=torch.float64).to(loc.dtype)
+    return drawn if noise else None, Total(value, d_loc, d_raw)
+
+
+def _of_total(
+    plan: _Plan,
+    kept: tuple[Tensor, Tensor] | None,
+    by_total: Tensor | None,
+    *sides: Tensor,
+) -> tuple[Tensor, Tensor] | None:
+    """The gradients by way of the total: those that were kept, in their place."""
+    if by_total is None:
+        return None
+    if kept is None:  # a second backward pass through the same graph
+        kept = cast(Total, _computed(replace(plan, noise=None), *sides)[1])[1:]
+    return kept[0].mul_(by_total), kept[1].mul_(by_total)
+
+
+def _of_draws(
+    plan: _Plan, found: tuple[Tensor, Tensor] | None, by_drawn: Tensor, raw: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
+    by_loc = by_drawn[0].to(raw.dtype) if len(by_drawn) == 1 else by_drawn.sum(0, dtype=raw.dtype)
+    if isinstance(plan.noise, _Kept):
+        one = by_drawn * plan.noise.noise
+        by_raw = plan.chained(one[0] if len(one) == 1 else one.sum(0), raw)
+        if found is None:
+            return by_loc, by_raw
+        return found[0].add_(by_loc), found[1].add_(by_raw)
+    d_loc = by_loc if found is None else found[0].add_(by_loc)
+    d_raw = (
+        torch.zeros_like(raw, memory_format=torch.contiguous_format) if found is None else found[1]
+    )
+    for start, end in _cuts(len(raw)):
+        bare = raw[start:end]
+        by_scale = torch.zeros_like(bare)
+        for sample, one in enumerate(by_drawn):
+            noise = cast(_Seeded, plan.noise).block(sample, start, bare)
+            by_scale.addcmul_(one[start:end].to(bare.dtype), noise)
+        d_raw[start:end] += plan.chained(by_scale, bare)
+    return d_loc, d_raw
+
+
+def _to_differentiate(
+    plan: _Plan,
+    found: tuple[Tensor, Tensor] | None,
+    by_drawn: Tensor | None,
+    loc: Tensor,
+    raw: Tensor,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients to be differentiated once more, by way of the draws alone."""
+    if found is not None:
+        found = refuse_second(found[0], loc, raw), refuse_second(found[1], loc, raw)
+    if by_drawn is None or plan.noise is None:
+        return found or (None, None)
+    with torch.no_grad():
+        noise = plan.noise.noise if isinstance(plan.noise, _Kept) else plan.noise.whole(raw)
+    long = by_drawn.to(raw.dtype)
+    by_scale = (long * noise).sum(0)
+    drawn = long.sum(0), by_scale * raw.sigmoid() if plan.by_rho else by_scale
+    return drawn if found is None else (found[0] + drawn[0], found[1] + drawn[1])
+
+
+def _cuts(count: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))

@@ -1,0 +1,54 @@
+"""The definition of a total: the plain rule of a divergence, added up over weights.
+
+A `TotalRule` turns loc and scale of a block of weights into the sum of a divergence and its
+derivatives, so that no value per weight is kept. Every faster rule is tried against this one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal
+
+from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.gaussian import GaussianRule, OnePass, alpha_of, block_terms
+
+
+class Total(NamedTuple):
+    """The sum of a divergence over weights and its derivatives by loc and scale."""
+
+    value: Tensor
+    d_loc: Tensor
+    d_scale: Tensor
+
+
+# From loc and scale of the posterior and of the prior, those of the prior maybe single numbers.
+TotalRule = Callable[[Tensor, Tensor, Tensor, Tensor], Total]
+
+
+def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> TotalRule | None:
+    """The sum of any rule between Gaussians that works in one pass, at a fixed alpha."""
+    alpha = alpha_of(divergence)
+    if not isinstance(rule, OnePass) or isinstance(alpha, Tensor):
+        return None
+    return added_up(rule.terms, alpha)
+
+
+def added_up(terms: GaussianRule, alpha: float = 0.0) -> TotalRule:
+    """The rule of one value per weight as one that adds a block up."""
+
+    def total(*block: Tensor) -> Total:
+        value, d_loc, d_scale, _ = block_terms(terms, *block, alpha)  # type: ignore[call-arg]
+        return Total(value.sum(), d_loc, d_scale)
+
+    return total
+
+
+def prior_serves(q: Normal, p: Normal) -> bool:
+    """Whether the prior is not learned, of q's dtype and device, and spans no more axes than q."""
+    sides, like = (p.loc, p.scale), q.loc
+    fixed = not any(side.requires_grad for side in sides)
+    alike = all(side.dtype == like.dtype and side.device == like.device for side in sides)
+    return fixed and alike and torch.broadcast_shapes(q.batch_shape, p.batch_shape) == q.batch_shape
