@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from bayesdiv.divergence.estimators import Exact, MonteCarlo
     from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
-    from bayesdiv.likelihoods import (
-        Binary,
-        Classes,
-        Gaussian,
-        HeteroscedasticGaussian,
-        StudentTNoise,
-    )
+    from bayesdiv.likelihoods.binary import Binary
+    from bayesdiv.likelihoods.classes import Classes
+    from bayesdiv.likelihoods.gaussian import Gaussian
+    from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
+    from bayesdiv.likelihoods.poisson import Poisson
+    from bayesdiv.likelihoods.student_t import StudentTNoise
     from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
     from bayesdiv.model.posteriors.ensemble import Ensemble
     from bayesdiv.model.posteriors.full_rank import FullRank
@@ -78,6 +77,7 @@ __all__ = [
     "MonteCarlo",
     "Objective",
     "Point",
+    "Poisson",
     "Predictive",
     "Prior",
     "Quadrature",
@@ -112,7 +112,12 @@ _HOMES = {
     "bayesdiv.divergence.estimators": "Exact MonteCarlo",
     "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
-    "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian StudentTNoise",
+    "bayesdiv.likelihoods.binary": "Binary",
+    "bayesdiv.likelihoods.classes": "Classes",
+    "bayesdiv.likelihoods.gaussian": "Gaussian",
+    "bayesdiv.likelihoods.heteroscedastic": "HeteroscedasticGaussian",
+    "bayesdiv.likelihoods.poisson": "Poisson",
+    "bayesdiv.likelihoods.student_t": "StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
     "bayesdiv.model.posteriors.ensemble": "Ensemble",
     "bayesdiv.model.posteriors.full_rank": "FullRank",
