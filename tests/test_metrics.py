@@ -349,3 +349,24 @@ def test_importing_metrics_leaves_torchmetrics_out():
     code = "import sys, bayesdiv.metrics; print('torchmetrics' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+# What a table says about them ------------------------------------------------------------------
+
+
+def test_every_metric_that_is_a_number_is_in_the_table():
+    of_arrays = {metrics.roc, metrics.reliability, metrics.confusion}
+    wanted = {metric.__name__ for metric in ALL if metric not in of_arrays}
+    assert set(metrics.TABLE) >= wanted
+    for name, entry in metrics.TABLE.items():
+        assert entry.function is getattr(metrics, name)
+        assert entry.explained.startswith(f"{entry.title}: ")
+        assert entry.unit in (metrics.TARGET, metrics.NATS, metrics.SHARE)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "best"),
+    [("nll", [2.0, 1.0], 1.0), ("accuracy", [0.9, 0.8], 0.9), ("coverage", [0.8, 0.93], 0.93)],
+)
+def test_the_best_value_of_a_metric_has_the_least_loss(name, values, best):
+    assert min(values, key=metrics.TABLE[name].loss) == best

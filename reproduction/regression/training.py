@@ -20,7 +20,7 @@ from torch.quasirandom import SobolEngine
 
 from bayesdiv.app.nets import MLP
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
-from bayesdiv.likelihoods import Gaussian
+from bayesdiv.likelihoods.gaussian import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.posteriors.point import Point

@@ -1,15 +1,84 @@
 """How good predictions are: pure functions of a `Predictive` and the true targets.
 
-Every mean runs over all targets; every result is a tensor without axes unless said otherwise.
+Every mean runs over all targets; every result is a tensor without axes unless said otherwise. What
+a table or an axis says about a metric stands beside it, and in `TABLE`.
 """
 
-from typing import NamedTuple
+import operator
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from bayesdiv.predictive import Predictive
+
+TARGET, NATS, SHARE = "units of the target", "nats per target", "share"
+LEVEL = 0.9  # of the intervals that coverage counts where none is given
+
+
+class Metric(NamedTuple):
+    """A metric with what a table or an axis says about it.
+
+    Args:
+        function: (predictive, y) to a number.
+        title: short, as the head of a column.
+        unit: `TARGET`, `NATS` or `SHARE`.
+        aim: which value is best, in words.
+        loss: of a value, less where it is better.
+        explained: what it is, for a line below a table.
+    """
+
+    function: Callable[[Predictive, Tensor], Tensor]
+    title: str
+    unit: str
+    aim: str
+    loss: Callable[[float], float]
+    explained: str
+
+    @property
+    def label(self) -> str:
+        """For an axis: the title, with nats where they are the unit."""
+        return f"{self.title} (nats)" if self.unit == NATS else self.title
+
+
+TABLE: dict[str, Metric] = {}
+"""Every metric that is one number, by the name of its function."""
+
+Aim = tuple[str, Callable[[float], float]]
+LOWEST: Aim = ("lowest is best", float)
+HIGHEST: Aim = ("highest is best", operator.neg)
+_Own = TypeVar("_Own", bound=Callable[..., Tensor])
+
+
+def nearest(level: float) -> Aim:
+    """The aim of a metric that should hit a value, such as coverage.
+
+    Examples:
+        >>> words, loss = nearest(0.9)
+        >>> words, min([0.8, 0.95], key=loss)
+        ('next to 0.9 is best', 0.95)
+    """
+    return f"next to {level} is best", lambda value: abs(value - level)
+
+
+def metric(title: str, unit: str, aim: Aim, explained: str) -> Callable[[_Own], _Own]:
+    """Enter a function of a `Predictive` and targets in `TABLE`; one of your own too.
+
+    Examples:
+        >>> @metric("worst", TARGET, LOWEST, "the largest error of all")
+        ... def worst(predictive: Predictive, y: Tensor) -> Tensor:
+        ...     return (predictive.mean - y).abs().max()
+        >>> TABLE.pop("worst").explained
+        'worst: the largest error of all'
+    """
+
+    def enter(function: _Own) -> _Own:
+        TABLE[function.__name__] = Metric(function, title, unit, *aim, f"{title}: {explained}")
+        return function
+
+    return enter
 
 
 class Roc(NamedTuple):
@@ -21,15 +90,16 @@ class Roc(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """What a reliability diagram draws, one number a bin; NaN where a bin is empty."""
+    """What a reliability diagram draws, one number per bin; NaN where a bin is empty."""
 
     confidence: Tensor
     accuracy: Tensor
     count: Tensor  # type: ignore[assignment]  # in place of a tuple's own, which nobody needs here
 
 
+@metric("NLL", NATS, LOWEST, "negative log-likelihood per target, in nats")
 def nll(predictive: Predictive, y: Tensor) -> Tensor:
-    """Negative log-likelihood a target, of the mixture of all draws.
+    """Negative log-likelihood per target, of the mixture of all draws.
 
         -1/N Σ_i log 1/S Σ_s p(y_i | x_i, w_s)
 
@@ -41,6 +111,7 @@ def nll(predictive: Predictive, y: Tensor) -> Tensor:
     return -predictive.log_prob(_targets(predictive, y)).mean()
 
 
+@metric("RMSE", TARGET, LOWEST, "root mean squared error, in the units of the target")
 def rmse(predictive: Predictive, y: Tensor) -> Tensor:
     """Root mean squared error of the predictive mean, √(1/N Σ_i (mean_i - y_i)²).
 
@@ -53,6 +124,7 @@ def rmse(predictive: Predictive, y: Tensor) -> Tensor:
     return (predictive.mean - y).square().mean().sqrt()
 
 
+@metric("MAE", TARGET, LOWEST, "mean absolute error, in the units of the target")
 def mae(predictive: Predictive, y: Tensor) -> Tensor:
     """Mean absolute error of the predictive mean, 1/N Σ_i |mean_i - y_i|.
 
@@ -65,7 +137,8 @@ def mae(predictive: Predictive, y: Tensor) -> Tensor:
     return (predictive.mean - y).abs().mean()
 
 
-def coverage(predictive: Predictive, y: Tensor, level: float = 0.9) -> Tensor:
+@metric("coverage", SHARE, nearest(LEVEL), "share of targets inside their 90 % interval")
+def coverage(predictive: Predictive, y: Tensor, level: float = LEVEL) -> Tensor:
     """Share of targets inside their central interval; calibrated noise gives `level`.
 
         1/N Σ_i [low_i ≤ y_i ≤ high_i]
@@ -80,7 +153,8 @@ def coverage(predictive: Predictive, y: Tensor, level: float = 0.9) -> Tensor:
     return ((low <= y) & (y <= high)).to(low.dtype).mean()
 
 
-def interval_width(predictive: Predictive, y: Tensor, level: float = 0.9) -> Tensor:
+@metric("width", TARGET, LOWEST, "mean width of the 90 % intervals")
+def interval_width(predictive: Predictive, y: Tensor, level: float = LEVEL) -> Tensor:
     """Mean width of the central intervals, 1/N Σ_i (high_i - low_i); `y` is only checked.
 
     Examples:
@@ -93,6 +167,7 @@ def interval_width(predictive: Predictive, y: Tensor, level: float = 0.9) -> Ten
     return (high - low).mean()
 
 
+@metric("accuracy", SHARE, HIGHEST, "share of targets whose class is called right")
 def accuracy(predictive: Predictive, y: Tensor) -> Tensor:
     """Share of targets whose class has the largest mean probability.
 
@@ -110,6 +185,7 @@ def accuracy(predictive: Predictive, y: Tensor) -> Tensor:
     return multiclass_accuracy(probabilities, y, num_classes=classes, average="micro")
 
 
+@metric("Brier", SHARE, LOWEST, "squared error of the class probabilities, summed over classes")
 def brier(predictive: Predictive, y: Tensor) -> Tensor:
     """Brier score over all classes, from 0 to 2; with two classes both count.
 
@@ -125,6 +201,7 @@ def brier(predictive: Predictive, y: Tensor) -> Tensor:
     return (probabilities - truth).square().sum(-1).mean()
 
 
+@metric("ECE", SHARE, LOWEST, "expected calibration error, 15 bins")
 def ece(predictive: Predictive, y: Tensor, bins: int = 15) -> Tensor:
     """Expected calibration error: how far confidence and accuracy are apart, bin by bin.
 
@@ -155,6 +232,7 @@ def reliability(predictive: Predictive, y: Tensor, bins: int = 15) -> Reliabilit
     return Reliability(confidence / count, correct / count, count)
 
 
+@metric("AUC", SHARE, HIGHEST, "area under the ROC curve")
 def auroc(predictive: Predictive, y: Tensor) -> Tensor:
     """Area under the ROC curve; with more than two classes, the mean of each against the rest.
 
@@ -209,6 +287,7 @@ def confusion(predictive: Predictive, y: Tensor) -> Tensor:
     return multiclass_confusion_matrix(probabilities, y, num_classes=probabilities.shape[-1])
 
 
+@metric("missed", SHARE, LOWEST, "share of the second class that was not found")
 def false_negative_rate(predictive: Predictive, y: Tensor) -> Tensor:
     """Share of the targets of class 1 that were called class 0.
 

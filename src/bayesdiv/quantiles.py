@@ -133,7 +133,7 @@ def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Te
         return lows.amin(0), highs.amax(0)
     if _lacks(_inner(distribution), "icdf"):
         return _widened(distribution, probability)
-    wanted = distribution.mean.double().new_full(distribution.batch_shape, probability)
+    wanted = mean(distribution).double().new_full(distribution.batch_shape, probability)
     each = distribution.icdf(wanted)
     return each.amin(0), each.amax(0)
 
@@ -188,7 +188,7 @@ def _added_up(distribution: Distribution, probability: float) -> Tensor:
         counts = torch.arange(start, start + BLOCK, device=like.device, dtype=like.dtype)
         every = counts.view(-1, *(1,) * like.dim())
         sums = total + _mass(distribution, every).mean(1).cumsum(0)  # (BLOCK, batch)
-        place = (sums < probability).sum(0)
+        place = (sums < probability - 16 * torch.finfo(like.dtype).eps).sum(0)  # rounding apart
         new = found.isnan() & (place < BLOCK)
         found, total = torch.where(new, start + place.to(found), found), sums[-1]
         if not bool(found.isnan().any()):

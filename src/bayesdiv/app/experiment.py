@@ -11,7 +11,7 @@ from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import Divergence
-from bayesdiv.likelihoods import Likelihood
+from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import bayesian_modules, bayesianize
 from bayesdiv.model.priors import FanIn
 from bayesdiv.objective.objective import Objective

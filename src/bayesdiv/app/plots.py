@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bayesdiv.app.metric import METRICS
 from bayesdiv.app.runs import write
+from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bayesdiv.app.data.columns import Numeric, kind_of, label_of
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.metric import METRICS, NATS, TARGET
+from bayesdiv.metrics import NATS, TARGET
+from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:

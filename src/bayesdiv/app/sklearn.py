@@ -22,7 +22,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from bayesdiv.app.nets import MLP
 from bayesdiv.divergence import JSA, Divergence
-from bayesdiv.likelihoods import Classes, Gaussian, Likelihood
+from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods.classes import Classes
+from bayesdiv.likelihoods.gaussian import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.priors import FanIn, PriorFor
 from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp

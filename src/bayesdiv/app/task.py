@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app import tasks
-from bayesdiv.likelihoods import Likelihood
+from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Task(Protocol):
     """
 
     metrics: ClassVar[tuple[str, ...]]
-    """Keys of `metric.METRICS`, in the order of a table; nll is among them."""
+    """Keys of `bayesdiv.metrics.TABLE`, in the order of a table; nll is among them."""
     main: ClassVar[str]
     """The metric that is drawn by epoch beside the NLL."""
     searched: ClassVar[tuple[str, ...]]

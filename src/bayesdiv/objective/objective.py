@@ -14,7 +14,7 @@ from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Computation, Estimator
 from bayesdiv.draws import Over, Weights, draw_weights, draws
-from bayesdiv.likelihoods import Likelihood
+from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import bayesian_modules
 
 # What the choice of a rule depends on: the types of q and p, dtype and device of the weights.

@@ -12,9 +12,9 @@ from rich.table import Table
 from bayesdiv.app import runs
 from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Experiment, Training
-from bayesdiv.app.metric import METRICS
 from bayesdiv.app.options import command_parser
 from bayesdiv.app.settings import outline, restore
+from bayesdiv.metrics import TABLE as METRICS
 
 
 def parser() -> ArgumentParser:

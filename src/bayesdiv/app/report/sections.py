@@ -10,7 +10,6 @@ import numpy as np
 
 from bayesdiv.app import metric
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.metric import METRICS
 from bayesdiv.app.report.charts import (
     Axis,
     Frame,
@@ -25,6 +24,7 @@ from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number, rounded
 from bayesdiv.app.runs import leaves
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.priors import prior_scale
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from bayesdiv.app.data.columns import codes_of, label_of, labels_of, quoted
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.metric import METRICS
-from bayesdiv.likelihoods import Classes, Likelihood, balanced
+from bayesdiv.likelihoods.base import Likelihood, balanced
+from bayesdiv.likelihoods.classes import Classes
+from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from torch import Tensor
 from bayesdiv.app.data.columns import Numeric
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.quantity import Quantity
-from bayesdiv.likelihoods import Gaussian, Likelihood
+from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods.gaussian import Gaussian
 
 if TYPE_CHECKING:
     from pandas import Series

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bayesdiv.app.metric import METRICS
 from bayesdiv.app.tuning.search import Aim, Tried
+from bayesdiv.metrics import TABLE as METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.likelihoods import balanced
+from bayesdiv.likelihoods.base import balanced
 
 OUTPUTS = torch.tensor([[0.3], [-1.2], [2.0]])
 TARGETS = torch.tensor([0.0, -1.0, 5.0])
@@ -63,7 +63,7 @@ def test_classes_are_softmax_and_binary_is_sigmoid_of_the_outputs():
         (bd.HeteroscedasticGaussian(), 1, "outputs must be two"),
         (bd.StudentTNoise(), 2, "outputs must be one"),
         (bd.Binary(), 2, "outputs must be one"),
-        (bd.Classes(), 1, "outputs must be one a class"),
+        (bd.Classes(), 1, "outputs must be one per class"),
     ],
 )
 def test_a_wrong_number_of_outputs_is_refused(likelihood, wrong, message):
