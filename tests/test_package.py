@@ -151,3 +151,9 @@ def test_the_extra_of_the_project_is_the_one_that_is_asked_for():
         line.partition(">")[0].partition("[")[0] for line in project["optional-dependencies"]["app"]
     ]
     assert sorted(names.get(name, name) for name in listed) == sorted(EXTRA)
+
+
+@pytest.mark.parametrize("room", bd._ROOMS)
+def test_a_room_is_reached_through_the_package(room):
+    out = program(f"import bayesdiv as bd; print(bd.{room}.__name__)")
+    assert out.stdout.strip() == f"bayesdiv.{room}"

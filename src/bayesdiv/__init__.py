@@ -132,6 +132,7 @@ _HOMES = {
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}
+_ROOMS = ("calibration",)  # reached as bayesdiv.calibration, without a name in __all__
 
 
 class _Package(ModuleType):
@@ -151,6 +152,8 @@ if not TYPE_CHECKING:  # else a checker would take every name for one of ours
         """A public name, imported when it is first used."""
         if name in _MODULES:
             return import_module(_MODULES[name])
+        if name in _ROOMS:
+            return import_module(f"{__name__}.{name}")
         home = next((module for module, names in _HOMES.items() if name in names.split()), None)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

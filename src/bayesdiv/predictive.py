@@ -106,6 +106,11 @@ class Predictive:
         flat = self.conditional.sample(rounds).flatten(0, 1)  # (≥ count, B, …)
         return flat[torch.randperm(flat.shape[0], device=flat.device)[:count]]
 
+    @torch.no_grad()
+    def cdf(self, y: Tensor) -> Tensor:
+        """Distribution function of the mixture: the probability of a number of at most `y`."""
+        return quantiles.cdf(self._each_number, self.checked(y)).mean(0)
+
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Central interval that holds a target with probability `level`, by its two quantiles."""
         if not 0 < level < 1:
@@ -116,12 +121,7 @@ class Predictive:
         """Where the distribution function of the mixture reaches `probability`."""
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie inside (0, 1), got {probability}")
-        if self.discrete:
-            raise ValueError("a quantile needs targets that are numbers, got classes")
-        base = self.conditional
-        while isinstance(base, Independent):
-            base = base.base_dist
-        return quantiles.quantile(base, probability)
+        return quantiles.quantile(self._each_number, probability)
 
     def checked(self, y: Tensor) -> Tensor:
         """The targets themselves (classes as integers), or an error where they cannot be ours."""
@@ -145,6 +145,16 @@ class Predictive:
             wrong = y[(y < 0) | (y != y.floor())]
             if wrong.numel():
                 raise ValueError(f"targets must be counts 0, 1, 2, …, got {wrong[0]}")
+
+    @property
+    def _each_number(self) -> Distribution:
+        """What each draw says about every single number, (S, B, …)."""
+        if self.discrete:
+            raise ValueError("a quantile needs targets that are numbers, got classes")
+        base = self.conditional
+        while isinstance(base, Independent):
+            base = base.base_dist
+        return base
 
     @cached_property
     def _each_probability(self) -> Tensor:  # (S, B, C)

@@ -1,0 +1,104 @@
+"""Ranks and thresholds, for all rows or per group: what intervals and sets share."""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesdiv.predictive import Predictive
+
+State = Mapping[str, object]
+
+
+def rank(count: int, level: float) -> int:
+    """Which of `count` ascending scores is the threshold: ⌈(count + 1) · level⌉, counted from 1.
+
+    The level counts as the decimal number that it is written as: 0.55 of 100 is 55, not 56.
+
+    Examples:
+        >>> rank(99, 0.55), rank(8, 0.9)
+        (55, 9)
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie inside (0, 1), got {level}")
+    return math.ceil((count + 1) * Fraction(repr(float(level))))
+
+
+def threshold(scores: Tensor, level: float) -> Tensor:
+    """The conformal threshold of scores along their first axis; infinite where they are too few.
+
+    Examples:
+        >>> threshold(torch.arange(1.0, 10.0), 0.8), threshold(torch.arange(1.0, 4.0), 0.8)
+        (tensor(8.), tensor(inf))
+    """
+    scores = scores.detach()
+    if scores.isnan().any():
+        raise ValueError(f"scores must be numbers, got {int(scores.isnan().sum())} NaN")
+    wanted = rank(len(scores), level)
+    if wanted > len(scores):
+        return scores.new_full(scores.shape[1:], math.inf)
+    return scores.sort(0).values[wanted - 1]
+
+
+def thresholds_of(scores: Tensor, level: float, groups: Tensor | None) -> Tensor:
+    """One threshold per group along a first axis; a single one without groups."""
+    if groups is None:
+        return threshold(scores, level).unsqueeze(0)
+    if groups.shape != scores.shape[:1]:
+        wanted = tuple(scores.shape[:1])
+        raise ValueError(f"groups must have shape {wanted}, got {tuple(groups.shape)}")
+    _check(groups)
+    count = int(groups.max()) + 1 if len(groups) else 1
+    return torch.stack([threshold(scores[groups == group], level) for group in range(count)])
+
+
+def chosen(thresholds: Tensor, groups: Tensor | None, device: torch.device) -> Tensor:
+    """The threshold of each row; that of a group without calibration rows is infinite."""
+    if groups is None:
+        if len(thresholds) > 1:
+            raise ValueError(f"groups must be given: thresholds differ by {len(thresholds)} groups")
+        return thresholds.to(device)
+    _check(groups)
+    known = torch.cat([thresholds, torch.full_like(thresholds[:1], math.inf)]).to(device)
+    return known[groups.to(device).clamp(max=len(thresholds))]
+
+
+def _check(groups: Tensor) -> None:
+    if groups.is_floating_point() or (groups.numel() and int(groups.min()) < 0):
+        raise ValueError(f"groups must be integers from 0, got {groups.min().item()}")
+
+
+def one_per_row(predictive: Predictive, y: Tensor) -> Tensor:
+    """The targets, if rows are the only axis besides draws and outputs."""
+    shape = tuple(predictive.conditional.batch_shape)
+    if len(shape) != 2:
+        raise ValueError(f"calibration needs batch shape (samples, rows), got {shape}")
+    return predictive.checked(y)
+
+
+def plain(values: Tensor) -> list[object]:
+    """Nested lists, with None for infinite, which JSON lacks.
+
+    Examples:
+        >>> plain(torch.tensor([0.5, torch.inf]))
+        [0.5, None]
+    """
+    if values.dim() > 1:
+        return [plain(row) for row in values]
+    return [value if math.isfinite(value) else None for value in values.tolist()]
+
+
+def tensor_of(values: object) -> Tensor:
+    """What `plain` was made of, in double precision."""
+    numbers = np.array(values, dtype=float)  # None becomes NaN
+    return torch.from_numpy(numbers).nan_to_num(nan=math.inf, posinf=math.inf)
+
+
+def number_of(value: object) -> float:
+    """A number of a saved state."""
+    if not isinstance(value, int | float):
+        raise ValueError(f"a saved calibration must hold numbers, got {value!r}")
+    return float(value)

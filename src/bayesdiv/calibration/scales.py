@@ -1,0 +1,183 @@
+"""One number chosen on held-out rows: on the logits, or on the scales of the posterior."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Categorical
+
+from bayesdiv.calibration.conformal import State, number_of
+from bayesdiv.draws import Weights, draw_weights
+from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.posteriors.ensemble import Mixture
+from bayesdiv.prediction import predict_at
+from bayesdiv.predictive import Predictive
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """One number that logits are divided by, of every draw alike: above 1 it makes less sure.
+
+        p(y = c | x) = 1/S Σ_s softmax(f_s(x) / temperature)_c
+
+    Args:
+        value: the temperature.
+
+    Examples:
+        >>> from torch.distributions import Bernoulli
+        >>> sure = Predictive(Bernoulli(logits=torch.full((1, 4), 8.0)))
+        >>> temperature = Temperature.fit(sure, torch.tensor([1, 1, 1, 0]))
+        >>> temperature(sure).probabilities[0]
+        tensor([0.2500, 0.7500])
+    """
+
+    value: float
+
+    @classmethod
+    def fit(cls, predictive: Predictive, y: Tensor) -> Self:
+        """The temperature of least negative log-likelihood on held-out rows, from 0.01 to 100."""
+        _some(y)
+        y = predictive.checked(y)
+        return cls(_least(lambda value: _nll(cls(value)(predictive), y), 1e-2, 1e2, 1e-5))
+
+    def __call__(self, predictive: Predictive) -> Predictive:
+        """The prediction at this temperature."""
+        conditional = predictive.conditional
+        if not isinstance(conditional, Categorical | Bernoulli):
+            raise ValueError("a temperature needs targets that are classes, got numbers")
+        logits = conditional.logits / self.value
+        return Predictive(type(conditional)(logits=logits, validate_args=False))
+
+    def state(self) -> dict[str, object]:
+        """What was learned."""
+        return {"value": self.value}
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """The same temperature again."""
+        return cls(number_of(state["value"]))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One factor on all scales of the posterior: the Bayesian counterpart of a temperature.
+
+        w = mean + factor · (w_drawn - mean)
+
+    It works on draws, and so for any posterior and any likelihood; 0 is the network at its mean.
+
+    Args:
+        factor: what deviations from the mean are multiplied by.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+        >>> halved = Spread(0.5)(net, bd.draw_weights(net, 10))
+        >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), halved).samples
+        10
+    """
+
+    factor: float
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        likelihood: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        samples: int = 50,
+        batch_size: int | None = None,
+    ) -> Self:
+        """The factor of least negative log-likelihood on held-out rows, from 0.01 to 10.
+
+        Args:
+            model: the trained model.
+            likelihood: the one it was trained with.
+            x: inputs of rows that took no part in training.
+            y: their targets.
+            samples: weight draws to average over; the same ones serve every factor. Too few
+                make wide spreads look worse than they are.
+            batch_size: rows at a time, for data that do not fit at once.
+        """
+        _some(y)
+        with torch.no_grad():
+            weights = draw_weights(model, samples)
+        if not weights:
+            raise ValueError("a spread needs a model with random weights, got none")
+
+        def loss(factor: float) -> float:
+            spread = cls(factor)(model, weights)
+            return _nll(predict_at(model, likelihood, x, spread, batch_size=batch_size), y)
+
+        return cls(_least(loss, 1e-2, 10.0, 1e-2))
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module, weights: Weights) -> Weights:
+        """The same draws, nearer to the mean or farther from it: for `predict_at`.
+
+        Args:
+            model: whose posterior it is.
+            weights: all that one call of `draw_weights` returned; of an ensemble, whose members
+                take turns in it, a multiple of their number.
+        """
+        pairs = zip(bayesian_modules(model), weights, strict=True)
+        return tuple(
+            torch.lerp(_centre(module.posterior, drawn), drawn, self.factor)
+            for module, drawn in pairs
+        )
+
+    def state(self) -> dict[str, object]:
+        """What was learned."""
+        return {"factor": self.factor}
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        """The same spread again."""
+        return cls(number_of(state["factor"]))
+
+
+def _centre(posterior: nn.Module, drawn: Tensor) -> Tensor:
+    """The mean that each draw was made around."""
+    if not isinstance(posterior, Mixture):
+        return cast(Posterior, posterior).mean.to(drawn)
+    rounds, left = divmod(len(drawn), posterior.members)
+    if left:
+        raise ValueError(
+            f"draws must be a multiple of the {posterior.members} members, got {len(drawn)}"
+        )
+    means = posterior.each.mean.movedim(-2, 0).to(drawn)  # (members, …, weights)
+    return means.repeat(rounds, *(1,) * (means.dim() - 1))
+
+
+def _nll(predictive: Predictive, y: Tensor) -> float:
+    """Infinite or undefined likelihoods are the worst of all, not the best."""
+    return -predictive.log_prob(y).double().mean().nan_to_num(nan=-math.inf).item()
+
+
+def _least(loss: Callable[[float], float], low: float, high: float, precision: float) -> float:
+    """Where a function of a positive number is least: the best of a grid, then golden sections.
+
+    The grid is even in the logarithm and finds the valley, where there are several.
+    """
+    grid = torch.linspace(math.log(low), math.log(high), 13, dtype=torch.float64).tolist()
+    losses = [loss(math.exp(point)) for point in grid]
+    best = losses.index(min(losses))
+    left, right = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    while right - left > precision:
+        inner = (math.sqrt(5) - 1) / 2 * (right - left)
+        if loss(math.exp(right - inner)) <= loss(math.exp(left + inner)):
+            right = left + inner
+        else:
+            left = right - inner
+    return math.exp((left + right) / 2)
+
+
+def _some(y: Tensor) -> None:
+    if y.numel() == 0:
+        raise ValueError("there must be at least one held-out row to choose a number on, got 0")
