@@ -96,6 +96,19 @@ class Divergence(ABC):
         """Whether q and p may change places."""
         return False
 
+    @property
+    def parts(self) -> "tuple[tuple[float | Tensor, Divergence], ...]":
+        """Divergences and factors whose sum this is, where each may have a rule of its own."""
+        return ()
+
+    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
+        """The distributions under which it is the mean of a ratio of logarithms without bound."""
+        return () if self.bound is not None else (q, p)
+
+    def estimate_wide(self, at_q: Points, at_p: Points) -> Tensor:
+        """Like `estimate`, with less spread from samples where q is wider than p."""
+        return self.estimate(at_q, at_p)
+
     def reduced(self) -> "Divergence":
         """The simpler divergence this one equals, such as KL at alpha = 0; else itself."""
         return self

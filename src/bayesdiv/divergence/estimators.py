@@ -15,6 +15,7 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.densities import check_pair, common_shape, log_density, whole_line
+from bayesdiv.divergence.gaussian import any_of
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
@@ -112,12 +113,13 @@ class Exact(Estimator):
 class MonteCarlo(Estimator):
     """The mean over draws of q, and of p where the formula needs them (paper, algorithm 2, mended).
 
-    JS-A needs no draws of p: see `bayesdiv.divergence.arithmetic`. The draws of the forward pass
-    may be used again. The gradient goes through the draws, which is wrong where p has an edge: a
-    prior of bounded support is refused as soon as q is learned.
+    JS-A needs draws of p only where q has the larger scale: see `bayesdiv.divergence.arithmetic`.
+    The draws of the forward pass are used again, and made up to `samples`. The gradient goes
+    through the draws, which is wrong where p has an edge: a prior of bounded support is refused as
+    soon as q is learned.
 
     Args:
-        samples: how many draws; the noise falls with the square root.
+        samples: how many draws at least; the noise falls with the square root.
 
     Examples:
         >>> from torch.distributions import Laplace, Normal
@@ -142,20 +144,37 @@ class MonteCarlo(Estimator):
     ) -> Tensor:
         shape = common_shape(q.batch_shape, p.batch_shape)
         learned = torch.is_grad_enabled() and q.has_rsample
-        if weights is None:
+        missing = self.samples - (0 if weights is None else len(weights))
+        if missing > 0:
             draw = q.expand(shape).rsample if learned else q.expand(shape).sample
-            weights = draw(torch.Size([self.samples]))
+            more = draw(torch.Size([missing]))
+            weights = more if weights is None else torch.cat([weights.to(more.dtype), more])
+        weights = cast(Tensor, weights)
         if weights.requires_grad and not whole_line(p):
             raise ValueError(
                 f"samples give a wrong gradient against {type(p).__name__}, whose density has an "
                 "edge: use Quadrature(), or Exact() with JSA"
             )
-        return divergence.estimate(_drawn(q, p, weights), _later(lambda: self._at_p(q, p)))
+        at_q, at_p = _drawn(q, p, weights), _later(lambda: self._at_p(q, p))
+        wider = _wider(q, p)
+        if type(divergence).estimate_wide is Divergence.estimate_wide or not any_of(wider):
+            return divergence.estimate(at_q, at_p)
+        narrow, wide = divergence.estimate(at_q, at_p), divergence.estimate_wide(at_q, at_p)
+        return torch.where(wider, wide, narrow)
 
     def _at_p(self, q: Distribution, p: Distribution) -> Points:
         wide = p.expand(common_shape(q.batch_shape, p.batch_shape))
         draw = wide.rsample if wide.has_rsample and torch.is_grad_enabled() else wide.sample
         return _drawn(q, p, draw(torch.Size([self.samples])))
+
+
+def _wider(q: Distribution, p: Distribution) -> Tensor:
+    """Where q has the larger scale, or standard deviation if one of them has no scale."""
+    sides = [getattr(d, "scale", None) for d in (q, p)]
+    if not (whole_line(q) and whole_line(p)) or None in sides:
+        sides = [d.stddev for d in (q, p)]
+    one, two = (cast(Tensor, side).detach() for side in sides)
+    return one > two
 
 
 def _drawn(q: Distribution, p: Distribution, weights: Tensor) -> Points:

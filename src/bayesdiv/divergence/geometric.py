@@ -35,6 +35,11 @@ class WeightedKL(Skewed):
         forward, reverse = KL().estimate(at_q, at_p), ReverseKL().estimate(at_q, at_p)
         return (1 - self.alpha) ** 2 * forward + self.alpha**2 * reverse
 
+    @property
+    def parts(self) -> tuple[tuple[float | Tensor, Divergence], ...]:
+        """The two KLs."""
+        return ((1 - self.alpha) ** 2, KL()), (self.alpha**2, ReverseKL())
+
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
         """The closed forms of the two KLs, where both exist."""
         forward, reverse = closed_form.find(KL(), q, p), closed_form.find(ReverseKL(), q, p)
