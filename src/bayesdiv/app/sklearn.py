@@ -467,7 +467,7 @@ class _Gaussians(Gaussian):
     def __init__(self, targets: int) -> None:
         super().__init__(torch.ones(targets))
 
-    def _for(self, loc: Tensor, axes: int) -> Tensor:
+    def scale_for(self, axes: int) -> Tensor:
         return self.scale  # (targets,), the last axis of the outputs
 
 
