@@ -132,7 +132,7 @@ _HOMES = {
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}
-_ROOMS = ("calibration",)  # reached as bayesdiv.calibration, without a name in __all__
+_ROOMS = ("calibration", "outliers")  # reached as bayesdiv.calibration, not in __all__
 
 
 class _Package(ModuleType):
