@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.quasirandom import SobolEngine
 
-from bayesdiv.app.nets import MLP
+from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
 from bayesdiv.likelihoods.gaussian import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked

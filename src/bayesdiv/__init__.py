@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bayesdiv import metrics
-    from bayesdiv.app.sklearn import BayesianClassifier, BayesianRegressor
+    from bayesdiv.app.sklearn.estimators import BayesianClassifier, BayesianRegressor
     from bayesdiv.divergence import (
         JSA,
         JSG,
@@ -105,7 +105,7 @@ __all__ = [
 
 # Where each name is defined; type checkers read the imports above, which say the same.
 _HOMES = {
-    "bayesdiv.app.sklearn": "BayesianClassifier BayesianRegressor",
+    "bayesdiv.app.sklearn.estimators": "BayesianClassifier BayesianRegressor",
     "bayesdiv.divergence": "ChiSquared Divergence JSA JSG KL Renyi ReverseKL TotalVariation "
     "WeightedKL",
     "bayesdiv.divergence.auto": "Auto",

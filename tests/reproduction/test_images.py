@@ -380,7 +380,7 @@ def test_folds_share_no_image_between_their_parts():
     validations = []
     for fold in (1, 2):
         place = Place("cifar10", "kl", fold, 0.9)
-        train, validation, test = map(rows, parts("digits", place, None, CPU))
+        train, validation, test = map(rows, parts("digits", place, None, CPU).parts)
         assert not train & validation
         assert not train & test
         assert not validation & test
