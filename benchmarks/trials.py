@@ -15,7 +15,7 @@ import torch
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.nets import MLP
 from bayesdiv.training.trials import fit_trials
 
 ROWS, INPUTS = 927, 8  # the training part of the concrete data

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, one file each; computed here, drawn from committed results."""
+"""The paper reproduced: every table, figure, theorem, algorithm and headline claim."""

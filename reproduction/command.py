@@ -15,14 +15,17 @@ from bayesdiv.app import runs
 from bayesdiv.app.console import complain, errors, output, say
 from bayesdiv.app.options import command_parser
 from reproduction.catalogue import CATALOGUE, chosen
-from reproduction.item import Effort, Outcome
+from reproduction.item import Effort
 from reproduction.page import TAKES_HOURS, Shown, page, standing, told
+from reproduction.verdict import Badge
 
-COLOURS = {
-    Outcome.REPRODUCED: "green",
-    Outcome.PARTLY: "yellow",
-    Outcome.NOT: "red",
-    Outcome.OPEN: "dim",
+BADGE_COLOURS = {
+    Badge.YES: "green",
+    Badge.PARTLY: "yellow",
+    Badge.UNDECIDED: "yellow",
+    Badge.NO: "red",
+    Badge.UNSTATED: "dim",
+    Badge.OPEN: "dim",
 }
 TOYS = "These are toy sizes that show that the code runs: no number here is the paper's experiment."
 
@@ -36,9 +39,9 @@ def parser() -> ArgumentParser:
         "python -m reproduction all",
     )
     command.add_argument(
-        "names", type=str, nargs="*", help="tables, figures or groups of them, or all; see --list"
+        "names", type=str, nargs="*", help="items or groups of them, or all; see --list"
     )
-    command.add_argument("--list", action="store_true", help="show what there is and how it stands")
+    command.add_argument("--list", action="store_true", help="show every item and how it compares")
     command.add_argument(
         "--compute",
         action="store_true",
@@ -60,7 +63,7 @@ def parser() -> ArgumentParser:
 
 
 def reproduce(settings: Namespace) -> None:
-    """Draw what is asked for, say how ours stands to theirs, and write the page."""
+    """Draw what is asked for, say how ours compares with theirs, and write the page."""
     results, out = Path(settings.results), Path(settings.out)
     wanted = chosen(settings.names)
     if not results.is_dir() and not settings.quick:
@@ -123,7 +126,7 @@ def _computed(before: Shown, results: Path, effort: Effort) -> str:
             status.update(f"{escape(entry.name)}: {escape(line)} ({spent:.0f} s so far)")
 
         try:
-            entry.module().compute(results, effort, tell)
+            entry.needs().compute(results, effort, tell)
         except Exception as error:  # the page tells it, and shows the other items
             return told(error)
     return ""
@@ -138,18 +141,33 @@ def _remark(one: Shown, sentence: str) -> None:
     errors.print(f"[dim]{escape(one.entry.name)}: {escape(sentence)}[/]", soft_wrap=True)
 
 
+MOST = 3  # intervals of an item in the list; the page has them all
+
+
 def _overview(shown: list[Shown]) -> Table:
-    table = Table(title="The paper's tables and figures", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("name", "group", "in the paper", "stands"):
-        table.add_column(column, no_wrap=column in ("name", "group"))
+    title = "Tables, figures, theorems, algorithms and claims of the paper"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("name", "group", "in the paper", "direction", "size", "n", "stands", "missing"):
+        table.add_column(column, no_wrap=column in ("name", "group", "direction", "size", "n"))
     for one in shown:
-        colour, missing = COLOURS[one.verdict.outcome], len(one.missing)
-        lacks = f"; {missing} result{'s' if missing > 1 else ''} missing" if missing else ""
-        sentence = escape(f"{one.verdict.sentence}{': ' if one.problem else ''}{one.problem}")
-        stands = f"[{colour}]{one.verdict.outcome.value}[/]: {sentence}{lacks}"
-        paper = f"{escape(one.entry.title)} ({escape(one.entry.label)})"
-        table.add_row(one.entry.name, one.entry.group, paper, stands)
+        verdict = one.verdict
+        badges = (f"[{BADGE_COLOURS[b]}]{b.value}[/]" for b in (verdict.direction, verdict.size))
+        count = "–" if verdict.n is None else str(verdict.n)
+        paper = f"{escape(one.entry.label)}: {escape(one.entry.title)}"
+        cells = (escape(_stands(one)), escape("; ".join(verdict.missing) or "–"))
+        table.add_row(one.entry.name, one.entry.group, paper, *badges, count, *cells)
     return table
+
+
+def _stands(one: Shown) -> str:
+    """The outcome and its intervals, or its sentence where there are none."""
+    verdict = one.verdict
+    more = len(verdict.intervals) - MOST
+    said = "; ".join(verdict.intervals[:MOST]) + (f"; {more} more" if more > 0 else "")
+    missing = len(one.missing)
+    lacks = f"; {missing} result{'s' if missing > 1 else ''} missing" if missing else ""
+    problem = f": {one.problem}" if one.problem else ""
+    return f"{verdict.outcome.value}: {said or verdict.sentence}{problem}{lacks}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,17 +22,20 @@ from bayesdiv.app.report.markup import (
     table,
 )
 from bayesdiv.app.report.reading import versions
-from reproduction.item import Entry, Outcome, Verdict
+from reproduction.item import Entry
+from reproduction.verdict import Badge, Outcome, Verdict, not_computed
 
 KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
 BADGES = {
-    Outcome.REPRODUCED: "reproduced",
-    Outcome.PARTLY: "partly",
-    Outcome.NOT: "not",
-    Outcome.OPEN: "open",
+    Badge.YES: "reproduced",
+    Badge.PARTLY: "partly",
+    Badge.UNDECIDED: "partly",
+    Badge.NO: "not",
+    Badge.UNSTATED: "open",
+    Badge.OPEN: "open",
 }
 MOST_NAMED = 4  # results that are missing; of more the number is told
-TAKES_HOURS = frozenset({"regression", "images"})
+TAKES_HOURS = frozenset({"algorithms", "claims", "regression", "images"})
 """Groups whose results are trained, which takes hours on a CPU; all others take seconds."""
 
 
@@ -60,11 +63,10 @@ class Shown:
 def standing(entry: Entry, results: Path) -> Shown:
     """How an item stands, from its results alone; results that cannot be read are told."""
     try:
-        item = entry.module()
-        return Shown(entry, item.verdict(results), tuple(item.missing(results)))
+        missing = tuple(entry.needs().missing(results))
+        return Shown(entry, entry.module().verdict(results), missing)
     except Exception as error:  # a damaged file of one item must not hide the others
-        open_ = Verdict(Outcome.OPEN, "its results cannot be read")
-        return Shown(entry, open_, (), problem=told(error))
+        return Shown(entry, not_computed("its results cannot be read"), (), problem=told(error))
 
 
 def told(error: Exception) -> str:
@@ -85,9 +87,7 @@ def page(shown: Sequence[Shown], results: Path, aside: str = "") -> str:
     head = element(
         "header",
         element("h1", title),
-        element(
-            "p", "Every table and figure, ours beside what the paper reports. ", _counted(shown)
-        ),
+        element("p", "Every item of the paper, ours beside what it reports. ", _counted(shown)),
         element("p", aside, class_="problem") if aside else "",
         element("p", versions()),
     )
@@ -107,8 +107,15 @@ def _counted(shown: Sequence[Shown]) -> str:
     return f"Of {len(shown)}: {told}."
 
 
-def _badge(outcome: Outcome) -> Html:
-    return element("span", outcome.value, class_=f"badge {BADGES[outcome]}")
+def _badges(one: Shown) -> Html:
+    """Direction and size, each with the colour of its answer."""
+    sides = {"direction": one.verdict.direction, "size": one.verdict.size}
+    return joined(
+        *(
+            joined(element("span", f"{side}: {badge.value}", class_=f"badge {BADGES[badge]}"), " ")
+            for side, badge in sides.items()
+        )
+    )
 
 
 def _summary(shown: Sequence[Shown]) -> Html:
@@ -116,22 +123,26 @@ def _summary(shown: Sequence[Shown]) -> Html:
     for one in shown:
         name, label = one.entry.name, f"{one.entry.label}; {one.entry.name}, {one.entry.group}"
         link = element("a", one.entry.title, href=f"#{name}") if one.drawn else one.entry.title
-        state = joined(_badge(one.verdict.outcome), " ", _short_state(one))
+        state = joined(_badges(one), _short_state(one))
         rows.append([joined(link, element("span", label, class_="hint")), state])
     head = ["in the paper", "ours against the paper's"]
     return section(
         "Summary",
-        element("div", table("All tables and figures", head, rows), class_="words summary"),
+        element("div", table("All items of the paper", head, rows), class_="words summary"),
     )
 
 
 def _short_state(one: Shown) -> str:
-    parts = [_sentence(one)]
+    parts = [_standing(one)]
     if one.missing:
         parts.append(_count(len(one.missing)))
     if not one.drawn:
         parts.append(f"not drawn this time: python -m reproduction {one.entry.name}")
     return "; ".join(parts)
+
+
+def _standing(one: Shown) -> str:
+    return f"{one.verdict.outcome.value}: {_sentence(one)}"
 
 
 def _sentence(one: Shown) -> str:
@@ -152,12 +163,16 @@ def _item(one: Shown, results: Path) -> Html:
     ours = [_file(path, entry.title) for path in files]
     facts: dict[str, Html] = {
         "in the paper": joined(entry.label),
-        "stands": joined(_badge(one.verdict.outcome), " ", _sentence(one)),
+        "stands": joined(_badges(one), _standing(one)),
     }
+    if one.verdict.n is not None:
+        facts["n"] = joined(str(one.verdict.n))
+    if one.verdict.missing:
+        facts["of the paper's plan missing"] = joined("; ".join(one.verdict.missing))
     if judged := _judged(entry):
         facts["how it is judged"] = joined(judged)
     if one.missing:
-        facts["missing"] = joined(_missing(one.missing))
+        facts["results to compute"] = joined(_missing(one.missing))
         facts["to compute"] = _to_compute(entry)
     facts |= {key: joined(text) for key, text in _own_origin(entry, results).items()}
     written = [element("a", path.name, href=quote(path.name)) for path in one.files]

@@ -14,7 +14,7 @@ class Spread(NamedTuple):
     spread: float
 
 
-COLUMNS = {
+PUBLISHED_AS = {
     "js_g": "JS-G",
     "js_a": "JS-A",
     "kl": "KL-VI",
@@ -31,12 +31,12 @@ _Row = tuple[tuple[float, float], ...]
 
 def _table(rows: dict[str, _Row]) -> dict[str, dict[str, Spread]]:
     return {
-        data: {name: Spread(*pair) for name, pair in zip(COLUMNS, row, strict=True)}
+        data: {name: Spread(*pair) for name, pair in zip(PUBLISHED_AS, row, strict=True)}
         for data, row in rows.items()
     }
 
 
-# Table Tab:rmse, columns in the order of COLUMNS.
+# Table 3, columns in the order of PUBLISHED_AS.
 RMSE = _table(
     {
         "airfoil": (
@@ -66,7 +66,7 @@ RMSE = _table(
     }
 )
 
-# Table Tab:nll.
+# Table 4.
 NLL = _table(
     {
         "airfoil": (

@@ -18,7 +18,8 @@ from torch.distributions import Normal, Uniform
 from bayesdiv import JSA, JSG, KL, MonteCarlo, Quadrature
 from bayesdiv.app import plots, runs
 from bayesdiv.divergence.estimators import Estimator
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,7 +185,7 @@ def _chances(axes: "Axes", scale: Sequence[float], chance: Sequence[float]) -> N
 def verdict(results: Path) -> Verdict:
     """JS-A is under its bound and its samples are right; KL and JS-G are infinite everywhere."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     exact, sampled, scales = told["exact"], told["sampled"], told["scale"]
     highest = max(*exact["JSA"], *sampled["JSA"])
@@ -193,9 +194,11 @@ def verdict(results: Path) -> Verdict:
     everywhere = all(v is None for name in ("KL", "JSG") for v in exact[name])
     turn = sampled["KL"].index(None) if None in sampled["KL"] else None
     if highest > told["bound"]:
-        return Verdict(Outcome.NOT, f"JS-A reaches {highest:.4f}, above {told['bound']:.4f} nats")
+        above = f"JS-A reaches {highest:.4f}, above {told['bound']:.4f} nats"
+        return checked(False, False, above, len(scales))
     if not everywhere or turn is None:
-        return Verdict(Outcome.NOT, "KL or JS-G is finite where q leaves the support of p")
+        finite = "KL or JS-G is finite where q leaves the support of p"
+        return checked(False, False, finite, len(scales))
     # A toy size has more noise; the tolerance is that of the paper's 50,000 samples.
     allowed = TOLERANCE * math.sqrt(50_000 / told["settings"]["samples"])
     sentence = (
@@ -204,4 +207,5 @@ def verdict(results: Path) -> Verdict:
         f"at all {len(scales)} scales, not just from σ = {scales[turn]:.2f} on as samples suggest: "
         f"there the chance that none falls outside p is {told['chance_inside'][turn]:.2f}"
     )
-    return Verdict(Outcome.PARTLY if error <= allowed else Outcome.NOT, sentence)
+    # The size: the paper's curves of KL and JS-G are finite up to some σ, which is chance.
+    return checked(error <= allowed, False, sentence, len(scales))

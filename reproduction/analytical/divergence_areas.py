@@ -16,7 +16,8 @@ from torch.distributions import Normal
 from bayesdiv import JSA, JSG, KL, Quadrature, WeightedKL
 from bayesdiv.app import plots, runs
 from bayesdiv.divergence import Points
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +149,7 @@ def _area(axes: "Axes", told: Mapping[str, Any], name: str) -> None:
 def verdict(results: Path) -> Verdict:
     """Each area is the value of its divergence."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     areas, values = told["area"], told["divergence"]
     error = max(abs(areas[name] - values[name]) for name in TITLES)
@@ -157,4 +158,4 @@ def verdict(results: Path) -> Verdict:
         f"the areas are {named} nats, at most {error:.0e} from the integrated divergences "
         f"({TOLERANCE:.0e} allowed)"
     )
-    return Verdict(Outcome.REPRODUCED if error <= TOLERANCE else Outcome.NOT, sentence)
+    return checked(error <= TOLERANCE, None, sentence, len(areas))

@@ -18,7 +18,8 @@ from torch.distributions import Normal
 
 from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, WeightedKL
 from bayesdiv.app import plots, runs
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -180,11 +181,11 @@ def _reach(across: Sequence[float], above: Sequence[bool]) -> str:
 def verdict(results: Path) -> Verdict:
     """The paper: away from the prior both JS divergences exceed KL."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     error = max(told[axis]["largest_error"] for axis in ("mean", "variance"))
     if error > TOLERANCE:
-        return Verdict(Outcome.NOT, f"closed forms and integration differ by {error:.1e}")
+        return checked(False, False, f"closed forms and integration differ by {error:.1e}", 0)
     holds = {
         (axis, name): _above(told, axis, name)
         for axis in ("mean", "variance")
@@ -199,6 +200,5 @@ def verdict(results: Path) -> Verdict:
     )
     everywhere = all(all(above) for above in holds.values())
     mean_and_narrow = all(holds["mean", "JSG"]) and holds["variance", "JSG"][0]
-    if everywhere:
-        return Verdict(Outcome.REPRODUCED, sentence)
-    return Verdict(Outcome.PARTLY if mean_and_narrow else Outcome.NOT, sentence)
+    places = sum(map(len, holds.values()))
+    return checked(everywhere or mean_and_narrow, everywhere, sentence, places)

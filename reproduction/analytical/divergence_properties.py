@@ -20,7 +20,8 @@ from torch.distributions import Normal
 from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, WeightedKL
 from bayesdiv.app import runs
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "divergence_properties.json")
 KINDS: dict[str, Callable[[float], Divergence]] = {
@@ -190,7 +191,7 @@ def _latex(told: Mapping[str, Any]) -> str:
 def verdict(results: Path) -> Verdict:
     """Cell by cell against the published table, and every answer against its number."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     rows, skewed = told["rows"], told["settings"]["skewed"]
     cells = [(name, column) for name, row in PAPER.items() for column in row]
@@ -201,9 +202,7 @@ def verdict(results: Path) -> Verdict:
         f"{len(rows)} divergences; the symmetry is that at α = ½ alone: at α = {skewed:g} a swap "
         f"changes JS-A by up to {rows['JS-A']['change_skewed']:.0%}"
     )
-    if len(borne_out) < len(rows):
-        return Verdict(Outcome.NOT, sentence)
-    return Verdict(Outcome.REPRODUCED if same == len(cells) else Outcome.PARTLY, sentence)
+    return checked(len(borne_out) == len(rows), same == len(cells), sentence, len(cells))
 
 
 def _borne_out(row: Mapping[str, Any]) -> bool:

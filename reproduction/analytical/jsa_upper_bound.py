@@ -13,7 +13,8 @@ from torch.distributions import Normal
 
 from bayesdiv import JSA, KL, Quadrature
 from bayesdiv.app import plots, runs
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "jsa_upper_bound.json")
 ROUNDING = 1e-12  # nats, by which integration may exceed the bound
@@ -100,7 +101,7 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """JS-A never falls, never exceeds its bound, and comes near it."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     excess, gap, falls = 0.0, 0.0, 0.0
     for curve in told["curves"]:
@@ -109,10 +110,11 @@ def verdict(results: Path) -> Verdict:
         gap = max(gap, 1 - values[-1] / bound)
         falls = max(falls, *(before - after for before, after in pairwise(values)))
     if max(excess, falls) > ROUNDING:
-        return Verdict(Outcome.NOT, f"JS-A exceeds its bound by {excess:.1e} or falls {falls:.1e}")
+        broken = f"JS-A exceeds its bound by {excess:.1e} or falls {falls:.1e}"
+        return checked(False, False, broken, len(told["loc"]))
     sentence = (
         f"for {len(told['curves'])} alphas JS-A rises with μ and stays under its bound; at μ = "
         f"{told['loc'][-1]:g} it is within {gap:.0e} of it ({REACHED:g} allowed), where KL is "
         f"{told['KL'][-1]:g} nats"
     )
-    return Verdict(Outcome.REPRODUCED if gap <= REACHED else Outcome.PARTLY, sentence)
+    return checked(True, gap <= REACHED, sentence, len(told["curves"]) * len(told["loc"]))

@@ -19,7 +19,8 @@ from torch.distributions import Normal
 
 from bayesdiv import JSG, Divergence, MonteCarlo, WeightedKL
 from bayesdiv.app import plots, runs
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -201,7 +202,7 @@ def _errors(axes: "Axes", told: Mapping[str, Any]) -> None:
 def verdict(results: Path) -> Verdict:
     """The number of samples beside the paper's 600, for both things it calls JS-G."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     needed, settings, exact = told["needed"], told["settings"], told["exact"]
     at_600 = next(entry for entry in told["counts"] if entry["samples"] == PAPER)
@@ -215,5 +216,4 @@ def verdict(results: Path) -> Verdict:
     )
     near = [max(PAPER / count, count / PAPER) <= FACTOR for count in needed.values()]
     # One of the two is near, the other is not: which one the paper means decides.
-    outcome = Outcome.PARTLY if any(near) else Outcome.NOT
-    return Verdict(Outcome.REPRODUCED if all(near) else outcome, sentence)
+    return checked(any(near), all(near), sentence, len(told["counts"]))

@@ -16,7 +16,8 @@ from torch.distributions import Normal
 
 from bayesdiv import JSG, KL, ReverseKL, WeightedKL
 from bayesdiv.app import plots, runs
-from reproduction.item import Effort, Outcome, Tell, Verdict, stamp
+from reproduction.item import Effort, Tell, stamp
+from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,7 +159,7 @@ def _panel(axes: "Axes", told: Mapping[str, Any], name: str) -> None:
 def verdict(results: Path) -> Verdict:
     """Theorem 3's figure for both, theorem 2 cell by cell for each."""
     if missing(results):
-        return Verdict(Outcome.OPEN, "nothing is computed yet")
+        return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
     shown = all(_as_shown(told, name) for name in TITLES)
     wrong = {name: _against_theorem_2(told, name) for name in TITLES}
@@ -170,7 +171,7 @@ def verdict(results: Path) -> Verdict:
         f"({wrong['JSG'] / cells:.0%}) for the closed-form JS-G"
     )
     holds = shown and not wrong["WeightedKL"]
-    return Verdict(Outcome.REPRODUCED if holds else Outcome.NOT, sentence)
+    return checked(holds, None, sentence, sum(map(len, told["sign"]["WeightedKL"])))
 
 
 def _as_shown(told: Mapping[str, Any], name: str) -> bool:

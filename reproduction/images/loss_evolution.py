@@ -1,22 +1,21 @@
-"""Figure loss: the two parts of the loss over training on histopathology."""
+"""The two parts of the loss over training on histopathology."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from statistics import fmean
 
-from reproduction.images.plans import THREE
-from reproduction.images.protocol import CONTENDERS
+from reproduction.contenders import JS, THREE, title
+from reproduction.images.comparing import NLL, TRAINING_NLL, Run, ahead, everyone
+from reproduction.images.drawing import BAND, Curves, demand, dress, finished, line, panels
 from reproduction.images.running import Requirement
-from reproduction.images.training_curves import BAND, Curves, demand, dress, finished, line, panels
-from reproduction.item import Outcome, Verdict
+from reproduction.verdict import Comparison, Verdict, judged
 
 CURVES = Curves("Histopathology", "histopathology", THREE)
 NEEDS = Requirement(("histopathology-folds",), THREE)
-missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def draw(results: Path, out: Path) -> list[Path]:
-    """Negative log-likelihood of training and validation, and the divergence a weight."""
+    """Negative log-likelihood of training and validation, and the divergence per weight."""
     told = CURVES.found(results)
     demand(bool(told), results)
     figure, (left, right) = panels(2, (12, 5.2))
@@ -26,10 +25,10 @@ def draw(results: Path, out: Path) -> list[Path]:
         line(right, name, runs, "divergence", bold=True, factor=1 / runs[0]["weights"])
     left.set(
         xlabel="epoch",
-        ylabel="nats a patch",
+        ylabel="nats per patch",
         title="Negative log-likelihood: training (thin), validation (bold)",
     )
-    right.set(xlabel="epoch", ylabel="nats a weight", title="Divergence, before λ")
+    right.set(xlabel="epoch", ylabel="nats per weight", title="Divergence, before λ")
     right.set_yscale("log")
     right.yaxis.set_major_formatter("{x:g}")
     right.yaxis.set_minor_formatter("{x:g}")
@@ -44,41 +43,29 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether JS-G has a higher training nll than KL, and the JS losses a lower test nll.
+    """Whether JS-G has a higher training NLL than KL, and both JS losses a lower test NLL.
 
-    At the posterior mean of the best epoch, means over folds; reproduced if all three hold, partly
-    if one or two do. That the divergence of JS-G is above KL's is the paper's third claim, which
-    holds of its values for equal q and p alone: it is told, not judged.
+    At the posterior mean of the best epoch. That the divergence of JS-G is above that of KL holds
+    of equal q and p; of networks trained apart it is shown, not judged.
     """
-    told = CURVES.found(results)
-    if len(told) < len(THREE):
-        return Verdict(Outcome.OPEN, "there are no runs of KL and both JS losses yet")
-    fitted = {name: mean(_line(run)["nll"] for run in runs) for name, runs in told.items()}
-    unseen = {
-        name: mean(run["at_best"]["test"]["mean"]["nll"] for run in runs)
+    told = everyone(results, "histopathology", (*THREE, "lambda_kl"))
+    kl = told.get("kl", [])
+    fits = ahead(told.get("js_g", ()), kl, TRAINING_NLL)
+    found = {"training NLL of JS-G above KL": fits}
+    for name in JS:
+        found[f"test NLL of {title(name)} below KL"] = ahead(kl, told.get(name, ()), NLL)
+    claims = [
+        Comparison(said, interval, unit="nats", factor=1)
+        for said, interval in found.items()
+        if interval is not None
+    ]
+    beside = [
+        f"divergence of {title(name)} {_distance(runs):.3g} nats per weight"
         for name, runs in told.items()
-    }
-    distance = {
-        name: mean(run["at_best"]["divergence"] / run["weights"] for run in runs)
-        for name, runs in told.items()
-    }
-    met = sum(
-        (
-            fitted["js_g"] > fitted["kl"],
-            unseen["js_g"] < unseen["kl"],
-            unseen["js_a"] < unseen["kl"],
-        )
-    )
-    outcome = Outcome.REPRODUCED if met == 3 else Outcome.PARTLY if met else Outcome.NOT
-    said = "; ".join(
-        f"{CONTENDERS[name].title} training {fitted[name]:.3f}, test {unseen[name]:.3f} nats a "
-        f"patch, divergence {distance[name]:.3g} a weight"
-        for name in THREE
-    )
-    return Verdict(outcome, said)
+    ]
+    return judged(claims, wanted=3, beside=beside, missing=NEEDS.lacks(results))
 
 
-def _line(run: dict[str, Any]) -> dict[str, Any]:
-    """The history's line of the best epoch."""
-    entry: dict[str, Any] = run["history"][run["best_epoch"] - 1]
-    return entry
+def _distance(runs: Sequence[Run]) -> float:
+    ended = [run for run in runs if run["at_best"] is not None]
+    return fmean(run["at_best"]["divergence"] / run["weights"] for run in ended) if ended else 0.0

@@ -1,6 +1,5 @@
 """Plans of the image experiments: which runs there are, and with which settings."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,13 +8,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.quasirandom import SobolEngine
-
 from bayesdiv.app import runs
 from bayesdiv.app.nets.resnet import small_stem
+from reproduction.contenders import THREE
 from reproduction.images.protocol import (
-    CONTENDERS,
     OURS,
     PAPER,
     PAPER_START,
@@ -23,7 +19,8 @@ from reproduction.images.protocol import (
     Setting,
     stepped,
 )
-from reproduction.images.results import BY_PATIENT, FOLDER, Place, tuned
+from reproduction.images.results import BY_PATIENT, FOLDER, SEEDS, Place, tuned
+from reproduction.images.searching import candidates, refined, wide
 
 NOISE = 0.9
 """The noise level of the paper's curves, at which settings are searched."""
@@ -94,67 +91,6 @@ class Plan:
         ]
 
 
-def candidates(results: Path, contender: str, count: int = 5) -> dict[str, Setting]:
-    """What a search tries: the first setting of the contender, then points spread evenly.
-
-    Every contender gets as many, so that the budgets are equal.
-
-    Examples:
-        >>> list(candidates(Path(), "kl", count=2).values())[0]
-        Setting(contender='kl', learning_rate=0.0003, strength=1.0, alpha=None, start=0.02)
-    """
-    told = CONTENDERS[contender]
-    ranges = list(told.searches.items())
-    if len(ranges) == 1:
-        points = (torch.arange(count - 1).unsqueeze(1).double() + 0.5) / max(count - 1, 1)
-    else:
-        points = SobolEngine(len(ranges), scramble=True, seed=0).draw(count - 1).double()
-    found = {"0": Setting(contender, **told.first)}
-    for index, point in enumerate(points.tolist(), start=1):
-        values = {
-            name: _between(name, *ends, share)
-            for (name, ends), share in zip(ranges, point, strict=True)
-        }
-        fixed = {name: value for name, value in told.first.items() if name not in told.searches}
-        found[str(index)] = Setting(contender, **fixed, **values)
-    return found
-
-
-def refined(results: Path, contender: str, count: int = 2) -> dict[str, Setting]:
-    """Further tries next to the best so far of the search `cifar10-tuning`.
-
-    Spread over a fifth of each range to either side, on a log scale for all but alpha.
-    """
-    best = tuned(results, "cifar10-tuning").get(contender)
-    if best is None:
-        return {}
-    ranges = CONTENDERS[contender].searches
-    points = SobolEngine(len(ranges), scramble=True, seed=1).draw(count).double().tolist()
-    found = {}
-    for index, point in enumerate(points, start=1):
-        values: dict[str, Any] = {
-            name: _between(name, *ends, _near(name, *ends, getattr(best, name), share))
-            for (name, ends), share in zip(ranges.items(), point, strict=True)
-        }
-        found[f"near{index}"] = replace(best, **values)
-    return found
-
-
-def _near(name: str, low: float, high: float, value: float, share: float) -> float:
-    """The share of a range that lies near a value."""
-    at = math.log(value / low) / math.log(high / low)
-    if name == "alpha":
-        at = (value - low) / (high - low)
-    return min(max(at + 0.4 * (share - 0.5), 0.0), 1.0)
-
-
-def _between(name: str, low: float, high: float, share: float) -> float:
-    """A point of a range, rounded to digits that can be read."""
-    if name != "alpha":
-        return float(f"{math.exp(math.log(low) + share * math.log(high / low)):.3g}")
-    return round(low + share * (high - low), 3)
-
-
 def chosen(results: Path, contender: str, experiments: tuple[str, ...]) -> dict[str, Setting]:
     """The best setting of the first of these searches that has results of the contender."""
     for experiment in experiments:
@@ -171,7 +107,8 @@ def published(results: Path, contender: str, name: str, noise: float | None) -> 
     """The paper's setting of a contender."""
     for row in read_settings(name):
         if row.get("noise") == noise:
-            return {"": Setting(contender, start=PAPER_START, **row[contender])}
+            given = row[contender.removeprefix("authors_")]
+            return {"": Setting(contender, start=PAPER_START, **given)}
     raise ValueError(f"noise must be one of the paper's table, got {noise}")
 
 
@@ -184,15 +121,19 @@ def read_settings(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-THREE = ("kl", "js_g", "js_a")
 TUNED = ("kl", "lambda_kl", "js_g", "js_a", "deterministic")
 ALL = (*TUNED, "unmodified_js_g", "unmodified_js_a")
+PAIRED = ("js_g", "js_a", "unmodified_js_g", "unmodified_js_a")
+NOISES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""The paper's noise levels."""
+SKEWS = (0.1, 0.3)
+"""Where a modified divergence and its unmodified self differ, as they do not at ½."""
 _HISTOPATHOLOGY = replace(OURS, epochs=30)
 _CIFAR100 = replace(OURS, pixels=32, stem=small_stem)
 _LARGE = replace(OURS, pixels=224, epochs=8, test_samples=4, evaluation_size=1000)
 # At 224 pixels and 50 epochs three losses would take seven minutes of an H200.
 _SHORT_PAPER = replace(PAPER, pixels=64, epochs=25)
-_TIMED = replace(OURS, pixels=224, batch_size=256, epochs=2, test_samples=0)
+_TIMED = replace(OURS, pixels=224, batch_size=256, epochs=6, test_samples=0)
 
 
 def _in_search(protocol: Protocol) -> Protocol:
@@ -200,8 +141,16 @@ def _in_search(protocol: Protocol) -> Protocol:
     return replace(protocol, test_samples=2, averaged_every=protocol.epochs)
 
 
+def _skewed(results: Path, contender: str, skew: float) -> dict[str, Setting]:
+    """The chosen setting of the modified divergence with a fixed alpha."""
+    (best,) = _FOR_HISTOPATHOLOGY(results, contender.removeprefix("unmodified_")).values()
+    return {"": replace(best, contender=contender, alpha=skew)}
+
+
 _FOR_CIFAR10 = partial(chosen, experiments=("cifar10-tuning",))
+_FOR_CIFAR100 = partial(chosen, experiments=("cifar100-tuning",))
 _FOR_HISTOPATHOLOGY = partial(chosen, experiments=("histopathology-tuning",))
+_PUBLISHED = partial(published, name="paper_cifar10", noise=NOISE)
 _FOLDS = (1, 2, 3, 4, 5)
 
 PLANS: dict[str, Plan] = {
@@ -215,24 +164,40 @@ PLANS: dict[str, Plan] = {
     ),
     "cifar10-folds": Plan(
         *("cifar10", "cifar10", TUNED, OURS, _FOR_CIFAR10),
-        folds=(1, 2, 3),
+        folds=_FOLDS,
         noises=(NOISE,),
         needs=("cifar10-refined",),
     ),
     "cifar10-noise": Plan(
-        *("cifar10", "cifar10", THREE, replace(OURS, test_samples=8), _FOR_CIFAR10),
-        folds=(1, 2, 3),
-        noises=(NOISE, 0.5, 0.1, 0.7, 0.3),
+        *("cifar10", "cifar10", TUNED, replace(OURS, test_samples=8), _FOR_CIFAR10),
+        folds=_FOLDS,
+        noises=(NOISE, 0.5, 0.1, 0.7, 0.3, 0.2, 0.4, 0.6, 0.8),
         needs=("cifar10-folds",),
+    ),
+    "cifar10-wide": Plan(
+        *("cifar10-wide-tuning", "cifar10", TUNED, _in_search(OURS), partial(wide, count=20)),
+        noises=(NOISE,),
     ),
     "cifar10-224": Plan(
         *("cifar10-224", "cifar10", (*THREE, "deterministic"), _LARGE, _FOR_CIFAR10),
         noises=(NOISE,),
         needs=("cifar10-refined",),
     ),
+    "cifar10-224-folds": Plan(
+        *("cifar10-224-folds", "cifar10", TUNED, replace(_LARGE, epochs=50), _FOR_CIFAR10),
+        folds=_FOLDS,
+        noises=(NOISE,),
+        needs=("cifar10-refined",),
+    ),
     "cifar10-paper": Plan(
-        *("cifar10-paper", "cifar10", THREE, _SHORT_PAPER),
-        partial(published, name="paper_cifar10", noise=NOISE),
+        *("cifar10-paper", "cifar10", THREE, _SHORT_PAPER, _PUBLISHED),
+        folds=_FOLDS,
+        noises=(NOISE,),
+    ),
+    "cifar10-authors": Plan(
+        *("cifar10-authors", "cifar10", ("authors_kl", "authors_js_g", "js_a"), _SHORT_PAPER),
+        _PUBLISHED,
+        folds=_FOLDS,
         noises=(NOISE,),
     ),
     "histopathology-tuning": Plan(
@@ -245,10 +210,15 @@ PLANS: dict[str, Plan] = {
         needs=("histopathology-tuning",),
     ),
     "histopathology-patients": Plan(
-        *("histopathology", "histopathology", (*THREE, "deterministic"), _HISTOPATHOLOGY),
-        _FOR_HISTOPATHOLOGY,
+        *("histopathology", "histopathology", TUNED, _HISTOPATHOLOGY, _FOR_HISTOPATHOLOGY),
         folds=_FOLDS,
         splits=(BY_PATIENT,),
+        needs=("histopathology-tuning",),
+    ),
+    "histopathology-seeds": Plan(
+        *("histopathology", "histopathology", TUNED, _HISTOPATHOLOGY, _FOR_HISTOPATHOLOGY),
+        folds=_FOLDS,
+        splits=(*SEEDS, *(f"{BY_PATIENT}-{seed}" for seed in SEEDS)),
         needs=("histopathology-tuning",),
     ),
     "histopathology-paper": Plan(
@@ -260,10 +230,35 @@ PLANS: dict[str, Plan] = {
         noises=(0.5,),
         needs=("cifar10-refined",),
     ),
+    "cifar100-tuning": Plan(
+        *(
+            "cifar100-tuning",
+            "cifar100",
+            TUNED,
+            _in_search(_CIFAR100),
+            partial(candidates, count=7),
+        ),
+        noises=(0.5,),
+    ),
+    "cifar100-folds": Plan(
+        *("cifar100-folds", "cifar100", TUNED, replace(_CIFAR100, epochs=50), _FOR_CIFAR100),
+        folds=_FOLDS,
+        noises=(0.5,),
+        needs=("cifar100-tuning",),
+    ),
     "timing": Plan(
         *("timing", "synthetic", THREE, _TIMED, _FOR_HISTOPATHOLOGY),
         needs=("histopathology-tuning",),
     ),
+} | {
+    f"histopathology-alpha{skew:g}": Plan(
+        *("histopathology", "histopathology", PAIRED, _HISTOPATHOLOGY),
+        partial(_skewed, skew=skew),
+        folds=_FOLDS,
+        splits=(f"alpha{skew:g}",),
+        needs=("histopathology-tuning",),
+    )
+    for skew in SKEWS
 }
 
 

@@ -6,15 +6,13 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv.app.nets.resnet import Stem, imagenet_stem
-from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
 from bayesdiv.model.layout import Layout
-from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.model.posteriors.point import Point
 from bayesdiv.model.priors import FanIn, Prior, PriorFor
+from reproduction.contenders import CONTENDERS
 
 Schedule = Callable[[float, int], float]
 
@@ -35,7 +33,7 @@ def constant(epoch: float, epochs: int) -> float:
 
 
 def stepped(epoch: float, epochs: int) -> float:
-    """A tenth more after epochs 4, 8, 12 and 20, the paper's for histopathology.
+    """Times 0.1 after epochs 4, 8, 12 and 20, the paper's for histopathology.
 
     Examples:
         >>> stepped(3.9, 50), stepped(8, 50)
@@ -73,7 +71,7 @@ class Protocol:
         pixels: side of the images that the network sees.
         stem: what they go through first.
         width: channels after the stem; 64 is ResNet-18.
-        batch_size: images a step; those left over at the end of an epoch are left out.
+        batch_size: images per step; those left over at the end of an epoch are left out.
         epochs: passes over the training images.
         schedule: of the learning rate.
         order: of the training images in an epoch.
@@ -153,27 +151,21 @@ class Setting:
         if self.contender not in CONTENDERS:
             known = ", ".join(CONTENDERS)
             raise ValueError(f"contender must be one of {known}, got {self.contender!r}")
-        if "alpha" in CONTENDERS[self.contender].searches and self.alpha is None:
+        if "alpha" in CONTENDERS[self.contender].chooses and self.alpha is None:
             raise ValueError(f"alpha must be given for {self.contender}, got None")
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A loss, and what of it a search chooses.
+class Search:
+    """What a search of a contender chooses.
 
     Args:
-        title: as tables and figures show it.
-        divergence: from alpha to the divergence; alpha is left unread where there is none.
-        searches: what is searched, with the ends of its range; all but alpha on a log scale.
+        ranges: what is searched, with the ends of its range; all but alpha on a log scale.
         first: the setting that a search tries first, found to train in earlier tries.
-        posterior: what is learned of the weights.
     """
 
-    title: str
-    divergence: Callable[[float], Divergence]
-    searches: dict[str, tuple[float, float]]
+    ranges: dict[str, tuple[float, float]]
     first: dict[str, float]
-    posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField
 
 
 _RATE = {"learning_rate": (1e-4, 1e-3)}
@@ -183,24 +175,17 @@ _SKEWED = _STRENGTH | {"alpha": (0.05, 0.95)}
 # The reverse KL inside JS-G grows with the squared ratio of the scales: a large share crushes it.
 _LEANING = _STRENGTH | {"alpha": (0.02, 0.5)}
 _FIRST = {"learning_rate": 3e-4, "start": 0.05}
+_LEANING_FIRST = _FIRST | {"alpha": 0.1, "strength": 0.1}
+_SKEWED_FIRST = _FIRST | {"alpha": 0.5, "start": 0.02}
 
-CONTENDERS: dict[str, Contender] = {
-    "kl": Contender("KL", lambda _: KL(), _START, _FIRST | {"start": 0.02}),
-    "lambda_kl": Contender(
-        "λKL", lambda _: KL(), _STRENGTH, _FIRST | {"start": 0.02, "strength": 0.1}
-    ),
-    "js_g": Contender("JS-G", JSG, _LEANING, _FIRST | {"alpha": 0.1, "strength": 0.1}),
-    "js_a": Contender("JS-A", JSA, _SKEWED, _FIRST | {"alpha": 0.5, "start": 0.02}),
-    "deterministic": Contender(
-        "deterministic", lambda _: KL(), _RATE, {"learning_rate": 3e-4, "strength": 0.0}, Point
-    ),
-    "unmodified_js_g": Contender(
-        "unmodified JS-G", UnmodifiedJSG, _LEANING, _FIRST | {"alpha": 0.1, "strength": 0.1}
-    ),
-    "unmodified_js_a": Contender(
-        "unmodified JS-A", UnmodifiedJSA, _SKEWED, _FIRST | {"alpha": 0.5, "start": 0.02}
-    ),
-    "weighted_kl": Contender(
-        "weighted KL", WeightedKL, _LEANING, _FIRST | {"alpha": 0.1, "strength": 0.1}
-    ),
+SEARCHES: dict[str, Search] = {
+    "kl": Search(_START, _FIRST | {"start": 0.02}),
+    "lambda_kl": Search(_STRENGTH, _FIRST | {"start": 0.02, "strength": 0.1}),
+    "js_g": Search(_LEANING, _LEANING_FIRST),
+    "js_a": Search(_SKEWED, _SKEWED_FIRST),
+    "deterministic": Search(_RATE, {"learning_rate": 3e-4, "strength": 0.0}),
+    "unmodified_js_g": Search(_LEANING, _LEANING_FIRST),
+    "unmodified_js_a": Search(_SKEWED, _SKEWED_FIRST),
+    "weighted_kl": Search(_LEANING, _LEANING_FIRST),
 }
+"""The contenders of the image experiments, in the order of their tables."""

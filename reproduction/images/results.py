@@ -5,19 +5,22 @@ has finished.
 """
 
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bayesdiv.app import runs
 from bayesdiv.app.data.images import FOLDS
-from reproduction.images.protocol import CONTENDERS, Setting
+from reproduction.contenders import title
+from reproduction.images.protocol import Setting
 
 FOLDER = "images"
 BY_PATIENT = "by-patient"
 """The tag of runs that are tested on patients of whom the network has seen no patch."""
+SEEDS = ("seed2", "seed3")
+"""Tags of further runs of a fold, which differ in their seed alone."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ class Place:
     noise: float | None = None
     tag: str = ""
 
+    @property
+    def seed(self) -> int:
+        """Of weights, order and noise: another one for each fold and each further run of it.
+
+        Examples:
+            >>> Place("histopathology", "kl", 2).seed, Place("any", "kl", 2, tag="seed3").seed
+            (2, 202)
+        """
+        last = self.tag.rpartition("-")[2]
+        return self.fold + (100 * (SEEDS.index(last) + 1) if last in SEEDS else 0)
+
     def path(self, results: Path) -> Path:
         """The file."""
         named = f"{self.contender}-{self.tag}" if self.tag else self.contender
@@ -44,9 +58,7 @@ class Place:
     def __str__(self) -> str:
         tag = f" ({self.tag})" if self.tag else ""
         noise = "" if self.noise is None else f", noise {self.noise:g}"
-        return (
-            f"{self.experiment}: {CONTENDERS[self.contender].title}{tag}, fold {self.fold}{noise}"
-        )
+        return f"{self.experiment}: {title(self.contender)}{tag}, fold {self.fold}{noise}"
 
 
 def absent(places: Sequence[Place], results: Path) -> list[str]:
@@ -60,52 +72,22 @@ def found(places: Sequence[Place], results: Path) -> dict[Place, dict[str, Any]]
     return {place: runs.read_json(path) for place, path in paths.items() if path.exists()}
 
 
+def ran(
+    results: Path, experiment: str, contender: str, noise: float | None = None, tag: str = ""
+) -> list[dict[str, Any]]:
+    """All results of a contender, by seed and fold; those of runs that diverged too."""
+    tags = [tag, *("-".join(filter(None, (tag, seed))) for seed in SEEDS)]
+    every = product(tags, range(1, FOLDS + 1))
+    places = [Place(experiment, contender, fold, noise, each) for each, fold in every]
+    return list(found(places, results).values())
+
+
 def folds(
     results: Path, experiment: str, contender: str, noise: float | None = None, tag: str = ""
 ) -> list[dict[str, Any]]:
-    """The results of a contender in the order of the folds, without those that never trained."""
-    places = [Place(experiment, contender, fold, noise, tag) for fold in range(1, FOLDS + 1)]
-    return [told for told in found(places, results).values() if told["at_best"] is not None]
-
-
-class Difference(NamedTuple):
-    """How far one contender is above another, as a mean over the folds that both have.
-
-    Args:
-        mean: of the differences.
-        error: standard error of the mean; for a single fold that of a share of the test images.
-        folds: how many.
-    """
-
-    mean: float
-    error: float
-    folds: int
-
-    @property
-    def ahead(self) -> bool:
-        """Above by more than a standard error."""
-        return self.mean > self.error
-
-
-def difference(
-    ones: Sequence[Mapping[str, Any]],
-    others: Sequence[Mapping[str, Any]],
-    measure: Callable[[Mapping[str, Any]], float],
-) -> Difference | None:
-    """Fold by fold, `measure` of the first less that of the second; None without a common fold."""
-    known = {told["fold"]: told for told in others}
-    pairs = [(told, known[told["fold"]]) for told in ones if told["fold"] in known]
-    if not pairs:
-        return None
-    each = [measure(one) - measure(other) for one, other in pairs]
-    if len(each) > 1:
-        error = statistics.stdev(each) / math.sqrt(len(each))
-    else:
-        share = min(max(measure(pairs[0][0]), 0.0), 1.0)
-        error = math.sqrt(share * (1 - share) / pairs[0][0]["sizes"]["test"])
-    # Rounded, so that a difference of exactly one error is not ahead by the last digit; adding 0
-    # turns -0 into 0.
-    return Difference(round(statistics.mean(each), 9) + 0.0, round(error, 9), len(each))
+    """The same without those that never trained: what can be drawn."""
+    told = ran(results, experiment, contender, noise, tag)
+    return [each for each in told if each["at_best"] is not None]
 
 
 def accuracy_on_test(told: Mapping[str, Any]) -> float:

@@ -4,11 +4,8 @@ A plan that was stopped goes on with the files that are missing.
 """
 
 import math
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +14,14 @@ from typing import Any
 import torch
 
 from bayesdiv.app import runs
+from reproduction.contenders import CONTENDERS
 from reproduction.images.data import TOYS, parts
+from reproduction.images.departures import departures
 from reproduction.images.plans import Job, Plan, needed, plan, toy
-from reproduction.images.protocol import CONTENDERS
 from reproduction.images.results import FOLDER, Place, absent
 from reproduction.images.training import run
 from reproduction.item import Effort, Tell
+from reproduction.pool import finished
 
 
 def compute_job(
@@ -34,7 +33,7 @@ def compute_job(
         parts(job.data, place, folder, device),
         job.setting,
         job.protocol,
-        seed=place.fold,
+        seed=place.seed,
         tell=tell,
     )
     where = {"experiment": place.experiment, "contender": place.contender, "tag": place.tag}
@@ -115,7 +114,13 @@ def computed(
     """
     began, failed = time.monotonic(), []
     count = 0
-    for job, result in _finished(queue, machine, began, tell):
+
+    def following() -> Job | None:
+        return queue.take() if time.monotonic() - began < machine.limit else None
+
+    # A process of its own cannot tell lines to this one.
+    work = partial(_attempt, machine=machine, tell=tell if machine.processes == 1 else _silent)
+    for job, result in finished(following, work, machine.processes):
         count += 1
         if isinstance(result, Exception):
             failed.append(job)
@@ -128,34 +133,9 @@ def computed(
         raise RuntimeError(f"{len(failed)} of {count} runs failed, the first: {failed[0].place}")
 
 
-def _finished(
-    queue: Queue, machine: Machine, began: float, tell: Tell
-) -> Iterator[tuple[Job, dict[str, Any] | Exception]]:
-    def following() -> Job | None:
-        return queue.take() if time.monotonic() - began < machine.limit else None
-
-    if machine.processes == 1:
-        while (job := following()) is not None:
-            yield job, _attempt(job, machine, tell)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // machine.processes)
-    pool = ProcessPoolExecutor(machine.processes, spawn, torch.set_num_threads, (threads,))
-    running: dict[Future[dict[str, Any] | Exception], Job] = {}
-    with pool:
-        while True:
-            # Handed over one by one, so that none begins after the limit.
-            while len(running) < machine.processes and (job := following()) is not None:
-                running[pool.submit(_attempt, job, machine)] = job
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
-
-
-def _attempt(job: Job, machine: Machine, tell: Tell | None = None) -> dict[str, Any] | Exception:
+def _attempt(job: Job, machine: Machine, tell: Tell) -> dict[str, Any] | Exception:
     try:
-        return compute_job(job, machine.folder, machine.device, tell or _silent)
+        return compute_job(job, machine.folder, machine.device, tell)
     except Exception as error:  # told by `computed`; the other runs go on
         return error
 
@@ -256,6 +236,15 @@ class Requirement:
     def missing(self, results: Path) -> list[str]:
         """Which runs have no file yet."""
         return absent(self.places(results), results)
+
+    def lacks(self, results: Path) -> list[str]:
+        """What of the paper's plan was not done: runs, and how those that were done differ."""
+        places = self.places(results)
+        there = [place.path(results) for place in places if place.path(results).exists()]
+        first = {path.parents[1]: path for path in reversed(there)}
+        told = [each for path in first.values() for each in departures(runs.read_json(path))]
+        gone = len(places) - len(there)
+        return [*([f"{gone} of {len(places)} runs"] if gone else []), *dict.fromkeys(told)]
 
     def compute(self, results: Path, effort: Effort, tell: Tell) -> None:
         """Train what is missing: minutes on a GPU, hours or days on a CPU."""

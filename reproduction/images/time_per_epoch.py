@@ -1,21 +1,29 @@
-"""Table Tab:comp1: seconds an epoch of training takes, by loss."""
+"""Seconds that an epoch of training takes, by loss."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reproduction import tables
-from reproduction.images.protocol import CONTENDERS
+from reproduction.contenders import JS, title
+from reproduction.images.drawing import demand
 from reproduction.images.results import found
 from reproduction.images.running import Requirement
-from reproduction.images.training_curves import demand
-from reproduction.item import Outcome, Verdict
+from reproduction.verdict import (
+    Comparison,
+    Interval,
+    Verdict,
+    inside,
+    not_computed,
+    student,
+    together,
+)
 
 PUBLISHED = {"kl": 1140, "js_g": 1168, "js_a": 1856}
 """Seconds on a V100, 224 pixels, the whole set of 277,524 patches."""
 SAME = 0.1  # within a tenth of KL's time counts as equal
 # To be computed by one process, on a device that nothing else uses.
 NEEDS = Requirement(("timing",))
-missing, compute = NEEDS.missing, NEEDS.compute
 
 
 def _told(results: Path) -> dict[str, dict[str, Any]]:
@@ -34,7 +42,7 @@ def draw(results: Path, out: Path) -> list[Path]:
         theirs = PUBLISHED.get(name)
         rows.append(
             [
-                CONTENDERS[name].title,
+                title(name),
                 f"{seconds:.3g}",
                 f"{seconds / base:.2f}" if base else "–",
                 f"{theirs:,}" if theirs else "–",
@@ -44,7 +52,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     first = next(iter(told.values()))
     alone = all(own.get("processes", 1) == 1 for own in told.values())
     note = (
-        f"Seconds a training epoch of {first['sizes']['train']:,} patches at "
+        f"Seconds per training epoch of {first['sizes']['train']:,} patches at "
         f"{first['protocol']['pixels']} pixels on {first['hardware']}, median without the first "
         f"epoch{'' if alone else ', several runs at a time'}; published: a V100, 224 pixels, all "
         "patches, JS-A by samples of both distributions."
@@ -54,20 +62,41 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether JS-G costs as much as KL, within a tenth; JS-A is to cost at most the published 1.63.
+    """Whether JS-G costs as much as KL, within a tenth, and JS-A 1.63 times as much.
 
-    The paper's extra time for JS-A comes from sampling both distributions, which our rule does not.
+    The paper's extra time for JS-A comes from sampling both distributions, which our rule does not
+    do; `algorithm_2` times that. Epochs are the repeats: the first, in which kernels are chosen and
+    steps recorded, is left out, and the others are paired by their number.
     """
     told = _told(results)
     if not PUBLISHED.keys() <= told.keys():
-        return Verdict(Outcome.OPEN, "KL, JS-G and JS-A are not timed yet")
-    base = told["kl"]["seconds_per_epoch"]
-    ratios = {name: told[name]["seconds_per_epoch"] / base for name in ("js_g", "js_a")}
-    same = abs(ratios["js_g"] - 1) <= SAME
-    cheap = ratios["js_a"] <= PUBLISHED["js_a"] / PUBLISHED["kl"]
-    outcome = (Outcome.NOT, Outcome.PARTLY, Outcome.REPRODUCED)[same + cheap]
+        return not_computed("KL, JS-G and JS-A are not timed yet", NEEDS.lacks(results))
+    extra = {name: _extra(told[name], told["kl"]) for name in JS}
+    claims = [
+        Comparison(f"extra time of {title(name)}", extra[name], _theirs(name), unit="%")
+        for name in JS
+    ]
+    same = inside(extra["js_g"], -SAME, SAME)
+    seconds = told["kl"]["seconds_per_epoch"]
     return Verdict(
-        outcome,
-        f"KL {base:.3g} s an epoch on {told['kl']['hardware']}, JS-G {ratios['js_g']:.2f} and JS-A "
-        f"{ratios['js_a']:.2f} times that (published 1.02 and 1.63)",
+        together([same, claims[1].direction_badge]),
+        together([same, claims[1].size_badge]),
+        "; ".join(
+            [
+                *(one.text for one in claims),
+                f"KL {seconds:.3g} s per epoch on {told['kl']['hardware']}",
+            ]
+        ),
+        tuple(claims),
+        missing=tuple(NEEDS.lacks(results)),
     )
+
+
+def _theirs(name: str) -> float:
+    return PUBLISHED[name] / PUBLISHED["kl"] - 1
+
+
+def _extra(one: Mapping[str, Any], base: Mapping[str, Any]) -> Interval:
+    """The time over that of KL less 1, epoch by epoch."""
+    times = [[line["seconds"] for line in run["history"][1:]] for run in (one, base)]
+    return student([own / other - 1 for own, other in zip(*times, strict=False)])

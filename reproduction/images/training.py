@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Normal
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
@@ -31,8 +32,9 @@ from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.posteriors.point import Point
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.steps import aside
+from reproduction.contenders import CONTENDERS
+from reproduction.hardware import hardware
 from reproduction.images.protocol import (
-    CONTENDERS,
     OURS,
     Protocol,
     Setting,
@@ -40,7 +42,6 @@ from reproduction.images.protocol import (
     readable,
 )
 from reproduction.item import Tell
-from reproduction.regression.training import hardware
 
 ROC_POINTS = 200
 ROOM = 1 << 32
@@ -313,6 +314,29 @@ def penalty(training: Training) -> float:
     return float(training.divergence(model.q(), model.p()).double().sum())
 
 
+def pull(training: Training) -> dict[str, float]:
+    """How hard the loss draws the means of the weights to the prior: λ|∂D/∂m|.
+
+    In nats per unit of the weight: mean, median and the deciles at both ends. A point estimate is
+    not drawn at all.
+    """
+    model = training.model
+    loc = cast(Tensor, model.posterior.loc).detach().clone().requires_grad_()
+    if not training.learns_scale:
+        return dict.fromkeys(("mean", "low", "median", "high"), 0.0)
+    q = Normal(loc, cast(MeanField, model.posterior).scale.detach())
+    (slope,) = torch.autograd.grad(training.divergence(q, model.p()).sum(), loc)
+    found = training.setting.strength * slope.abs().double()
+    low, median, high = found.quantile(found.new_tensor([0.1, 0.5, 0.9])).tolist()
+    return {"mean": found.mean().item(), "low": low, "median": median, "high": high}
+
+
+def right(predictive: Predictive, y: Tensor) -> str:
+    """Which rows were called right, a bit each, in hexadecimal: what a bootstrap of rows needs."""
+    called = predictive.probabilities.argmax(-1) == y
+    return np.packbits(called.cpu().numpy()).tobytes().hex()
+
+
 def scores(predictive: Predictive, y: Tensor, penalised: float) -> dict[str, Any]:
     """What a table says of predictions; with two classes also who was missed.
 
@@ -358,10 +382,13 @@ def assessed(training: Training, epoch: int) -> dict[str, Any]:
     penalised = training.setting.strength * divergence
     told: dict[str, Any] = {"epoch": epoch, "divergence": divergence}
     for name, part in (("validation", validation), ("test", test)):
+        at_mean = predicted(training, part)
         told[name] = {
-            "mean": scores(predicted(training, part), part.y, penalised),
+            "mean": scores(at_mean, part.y, penalised),
             "averaged": scores(predicted(training, part, samples), part.y, penalised),
         }
+        if name == "test":
+            told[name]["mean"]["right"] = right(at_mean, part.y)
         if name == "validation":
             for each in told[name].values():
                 each.pop("roc", None)  # the figure shows the test images
@@ -370,6 +397,7 @@ def assessed(training: Training, epoch: int) -> dict[str, Any]:
         **told,
         "train_accuracy": fitted,
         "gap": fitted - told["validation"]["mean"]["accuracy"],
+        "pull": pull(training),
     }
 
 

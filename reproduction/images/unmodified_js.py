@@ -1,21 +1,21 @@
-"""Figure train_unmod: the JS divergences before the paper's modification, on histopathology."""
+"""The JS divergences before the paper's modification, on histopathology."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reproduction.images.deterministic_baseline import magnified
-from reproduction.images.protocol import CONTENDERS
-from reproduction.images.results import difference, validation_accuracy
+from reproduction.contenders import title
+from reproduction.images.comparing import Run, ahead, everyone
+from reproduction.images.drawing import BAND, Curves, demand, finished, magnified, panel, panels
+from reproduction.images.plans import SKEWS
 from reproduction.images.running import Requirement
-from reproduction.images.training_curves import BAND, Curves, demand, finished, panel, panels
-from reproduction.item import Outcome, Verdict
+from reproduction.verdict import Comparison, Verdict, judged
 
 PAIRS = {"js_a": "unmodified_js_a", "js_g": "unmodified_js_g"}
 SHOWN = tuple(name for pair in PAIRS.items() for name in pair)
 CURVES = Curves("Histopathology", "histopathology", SHOWN)
 PUBLISHED = {"js_a": 0.03, "js_g": 0.02}
 """By how much the unmodified ones validate worse."""
-NEEDS = Requirement(("histopathology-folds",), SHOWN)
-missing, compute = NEEDS.missing, NEEDS.compute
+NEEDS = Requirement(("histopathology-folds", *(f"histopathology-alpha{a:g}" for a in SKEWS)), SHOWN)
 
 
 def draw(results: Path, out: Path) -> list[Path]:
@@ -23,37 +23,40 @@ def draw(results: Path, out: Path) -> list[Path]:
     figure, (left, right) = panels(2, (12, 5.2))
     demand(panel(left, CURVES, results), results)
     magnified(right, CURVES, results)
-    title = f"Unmodified JS divergences: training (thin) and validation (bold) accuracy{BAND}"
-    return finished(figure, title, results, out / "unmodified_js.png")
+    heading = f"Unmodified JS divergences: training (thin) and validation (bold) accuracy{BAND}"
+    return finished(figure, heading, results, out / "unmodified_js.png")
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether each modified divergence validates better than its unmodified one.
+    """Whether each modified divergence is ahead of its unmodified one in test accuracy.
 
-    Reproduced if both do by more than a standard error of the paired difference over folds, partly
-    if one does. Every one of the four has its own search of the same size. At α = ½ a divergence is
-    its unmodified self: where both searches end there, this is told.
+    Every one of the four has its own search of the same size, and both of a pair are run with equal
+    settings at fixed alphas. At α = ½ a divergence is its unmodified self: where both searches end
+    there, the comparison says nothing.
     """
-    told = CURVES.found(results)
-    gains = {
-        name: difference(told.get(name, []), told.get(other, []), validation_accuracy)
-        for name, other in PAIRS.items()
-    }
-    known = {name: gain for name, gain in gains.items() if gain is not None}
-    if len(known) < len(PAIRS):
-        return Verdict(Outcome.OPEN, "there are no runs of all four divergences yet")
-    outcome = (Outcome.NOT, Outcome.PARTLY, Outcome.REPRODUCED)[
-        sum(gain.ahead for gain in known.values())
-    ]
-    said = "; ".join(
-        f"{CONTENDERS[name].title} {100 * gain.mean:+.2f} ± {100 * gain.error:.2f} points over the "
-        f"unmodified one (published about +{100 * PUBLISHED[name]:.0f})"
-        for name, gain in known.items()
-    )
+    claims, beside = [], []
     for name, other in PAIRS.items():
-        if {run["setting"]["alpha"] for run in (*told[name], *told[other])} == {0.5}:
-            said += (
-                f"; both searches chose α = 0.5 for {CONTENDERS[name].title}, where it is the "
-                "unmodified one"
+        told = everyone(results, "histopathology", (name, other))
+        if _same(told):
+            beside.append(
+                f"both searches chose α = 0.5 for {title(name)}, where it is the unmodified one"
             )
-    return Verdict(outcome, said)
+            continue
+        claims += _pair(told, name, other, "")
+    for skew in SKEWS:
+        tagged = everyone(results, "histopathology", SHOWN, tag=f"alpha{skew:g}")
+        for name, other in PAIRS.items():
+            claims += _pair(tagged, name, other, f" at α = {skew:g}")
+    wanted = len(PAIRS) * (1 + len(SKEWS)) - len(beside)
+    return judged(claims, wanted=wanted, beside=beside, missing=NEEDS.lacks(results))
+
+
+def _same(told: Mapping[str, Sequence[Run]]) -> bool:
+    """Whether both of a pair have runs, all of them with α = ½."""
+    return {run["setting"]["alpha"] for runs in told.values() for run in runs} == {0.5}
+
+
+def _pair(told: Mapping[str, Sequence[Run]], name: str, other: str, where: str) -> list[Comparison]:
+    gained = ahead(told.get(name, ()), told.get(other, ()))
+    said = f"{title(name)} over the unmodified one{where}"
+    return [] if gained is None else [Comparison(said, gained, PUBLISHED[name])]

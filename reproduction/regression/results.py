@@ -1,6 +1,6 @@
 """Where the regression results lie, which are missing, and how what all losses share was chosen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from bayesdiv.app import runs
-from bayesdiv.app.data.uci import PAPER
+from reproduction.hardware import hardware
 from reproduction.item import stamp
-from reproduction.regression.training import CONTENDERS, Job, Protocol, Trial, computed, hardware
+from reproduction.regression.rows import SETS
+from reproduction.regression.training import COLUMNS, Job, Protocol, Trial, computed
 
 FOLDER = "regression"
 CHOICE = "choice.json"
@@ -40,7 +41,7 @@ def choose(results: Path, base: Protocol, processes: int, device: torch.device) 
         replace(base, learning_rate=rate, start=start)
         for rate, start in product(LEARNING_RATES, STARTS)
     ]
-    jobs = [Trial(data, one) for one in tried for data in PAPER]
+    jobs = [Trial(data, one) for one in tried for data in SETS]
     found = [told for _, told in computed(jobs, processes, device)]
     means = []
     for one in tried:
@@ -59,8 +60,8 @@ def missing(
     wanted: Protocol,
     processes: int,
     device: torch.device,
-    data: tuple[str, ...] = PAPER,
-    contenders: tuple[str, ...] = tuple(CONTENDERS),
+    data: tuple[str, ...] = SETS,
+    contenders: tuple[str, ...] = COLUMNS,
 ) -> Iterator[tuple[Job, dict[str, Any]]]:
     """Compute what has no file yet; each result is written as soon as it is there."""
     jobs = [
@@ -82,11 +83,19 @@ def found(results: Path) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         data: {
             contender: runs.read_json(place(results, data, contender))
-            for contender in CONTENDERS
+            for contender in COLUMNS
             if place(results, data, contender).exists()
         }
-        for data in PAPER
+        for data in SETS
     }
+
+
+def values(told: Mapping[str, Any], key: str) -> list[float | None]:
+    """A column of a result, one number per split; None where it diverged."""
+    found = told.get(key)
+    if not isinstance(found, list):
+        raise runs.RunError(f"a regression result must hold a list {key!r}, got {sorted(told)}")
+    return found
 
 
 def _stamp(device: torch.device) -> dict[str, Any]:

@@ -12,15 +12,17 @@ import torch
 
 from bayesdiv.app import runs
 from bayesdiv.app.data.uci import PAPER, SETS
-from reproduction.item import Effort, Outcome, Tell, Verdict
-from reproduction.published import COLUMNS, NOT_RERUN, Spread
+from reproduction.contenders import title
+from reproduction.item import Effort, Tell
+from reproduction.published import NOT_RERUN, PUBLISHED_AS, Spread
 from reproduction.regression import results as regression_results
-from reproduction.regression.training import CONTENDERS, Protocol
+from reproduction.regression.training import COLUMNS, Protocol
 from reproduction.tables import tex
 
 Published = Mapping[str, Mapping[str, Spread]]
 TOY = Protocol(trials=3, epochs=5, candidates=2, search_samples=2, test_samples=10)
 TOY_SETS = ("yacht",)
+UNITS = {"rmse": "the units of the target", "nll": "nats"}
 CAVEAT = (
     "χ-VI and TV-VI are estimators of ours (bayesdiv.objective.evidence), over 100 draws of some "
     "hundred weights, where one draw dominates: they hardly train, which says nothing of the "
@@ -70,12 +72,11 @@ def cells(results: Path, key: str) -> dict[str, dict[str, Cell]]:
 
 
 def _cell(told: Mapping[str, Any], key: str) -> Cell:
-    if not isinstance(told.get(key), list):
-        raise runs.RunError(f"a regression result must hold a list {key!r}, got {sorted(told)}")
-    ended = [value for value in told[key] if value is not None]
+    every = regression_results.values(told, key)
+    ended = [value for value in every if value is not None]
     mean = statistics.mean(ended) if ended else math.nan
     spread = statistics.stdev(ended) if len(ended) > 1 else 0.0
-    return Cell(mean, spread, len(ended), len(told[key]) - len(ended))
+    return Cell(mean, spread, len(ended), len(every) - len(ended))
 
 
 def marks(row: Mapping[str, Cell]) -> dict[str, str]:
@@ -101,9 +102,9 @@ def marks(row: Mapping[str, Cell]) -> dict[str, str]:
 def missing(results: Path) -> list[str]:
     """Which results have no file yet."""
     return [
-        f"{data} with {CONTENDERS[name].title}"
+        f"{data} with {title(name)}"
         for data in PAPER
-        for name in CONTENDERS
+        for name in COLUMNS
         if not regression_results.place(results, data, name).exists()
     ]
 
@@ -118,7 +119,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
     protocol = TOY if quick else regression_results.protocol(results)
     data = TOY_SETS if quick else PAPER
     for job, told in regression_results.missing(results, protocol, 1, device, data):
-        tell(f"{job.data} with {CONTENDERS[job.contender].title}: {told['seconds']:.0f} s")
+        tell(f"{job.data} with {title(job.contender)}: {told['seconds']:.0f} s")
 
 
 def draw(results: Path, out: Path, name: str, key: str, published: Published) -> list[Path]:
@@ -143,7 +144,7 @@ def _trials(found: Mapping[str, Mapping[str, Cell]]) -> int:
 
 
 def _columns(found: Mapping[str, Mapping[str, Cell]]) -> list[str]:
-    return [name for name in CONTENDERS if any(name in row for row in found.values())]
+    return [name for name in COLUMNS if any(name in row for row in found.values())]
 
 
 def _csv(found: Mapping[str, Mapping[str, Cell]], published: Published) -> str:
@@ -159,18 +160,18 @@ def _csv(found: Mapping[str, Mapping[str, Cell]], published: Published) -> str:
             if cell is not None:
                 ours = [*(f"{v:.6g}" for v in cell[:2]), *map(str, cell[2:]), marked[name]]
             pair = [f"{v:g}" for v in theirs[name]] if name in theirs else ["", ""]
-            writer.writerow([data, name, *ours, *pair, COLUMNS.get(name, "")])
+            writer.writerow([data, name, *ours, *pair, PUBLISHED_AS.get(name, "")])
     return text.getvalue()
 
 
 def _markdown(found: Mapping[str, Mapping[str, Cell]], published: Published, key: str) -> str:
     names = _columns(found)
     lines = [
-        f"Test {key.upper()} in the units of the target, mean ± standard deviation over "
-        f"{_trials(found)} trials; ours, and in brackets the published figure. **Bold**: best of "
+        f"Test {key.upper()} in {UNITS[key]}, mean ± standard deviation over {_trials(found)} "
+        "trials; ours, followed by the published figure in square brackets. **Bold**: best of "
         "ours; *italic*: within one standard error of it.",
         "",
-        _row(["data", *(CONTENDERS[n].title for n in names), *(COLUMNS[n] for n in NOT_RERUN)]),
+        _row(["data", *(title(n) for n in names), *(PUBLISHED_AS[n] for n in NOT_RERUN)]),
         _row(["---", *("---:" for _ in [*names, *NOT_RERUN])]),
     ]
     for data, row in found.items():
@@ -178,7 +179,7 @@ def _markdown(found: Mapping[str, Mapping[str, Cell]], published: Published, key
         shown = [_markdown_cell(row.get(n), marked.get(n, ""), theirs.get(n)) for n in names]
         rest = [f"[{spread_text(*theirs[n])}]" if n in theirs else "" for n in NOT_RERUN]
         lines.append(_row([data.replace("_", " "), *shown, *rest]))
-    rest_of_them = ", ".join(COLUMNS[name] for name in NOT_RERUN)
+    rest_of_them = ", ".join(PUBLISHED_AS[name] for name in NOT_RERUN)
     note = f"{rest_of_them}: published, not rerun; their functions are not given. {CAVEAT}"
     return "\n".join([*lines, "", note, ""])
 
@@ -195,7 +196,7 @@ def _markdown_cell(cell: Cell | None, mark: str, theirs: Spread | None) -> str:
 
 def _latex(found: Mapping[str, Mapping[str, Cell]], published: Published, key: str) -> str:
     names = _columns(found)
-    titles = [*(CONTENDERS[n].title for n in names), *(COLUMNS[n] for n in NOT_RERUN)]
+    titles = [*(title(n) for n in names), *(PUBLISHED_AS[n] for n in NOT_RERUN)]
     head = " & ".join(["Data", *map(tex, titles)])
     body = []
     for data, row in found.items():
@@ -229,39 +230,3 @@ def _tex_cell(cell: Cell | None, mark: str) -> str:
         return "--"
     style = {"**": r"\textbf", "*": r"\textit", "": ""}[mark]
     return f"{style}{{{tex(cell.text)}}}" if style else tex(cell.text)
-
-
-def verdict(results: Path, key: str, published: Published) -> Verdict:
-    """Whether our KL is the published one, and whether each JS loss is at or below our KL.
-
-    Reproduced if KL lies within one published spread on five of the six rows and JS-G or JS-A, by
-    itself, at or below our KL on four; partly if one of the two holds. KL has nothing to tune, so
-    the tuned λKL is told beside it.
-    """
-    found = cells(results, key)
-    rows = [data for data in published if {"kl", "js_g", "js_a"} <= found[data].keys()]
-    if not rows:
-        return Verdict(Outcome.OPEN, "no row of the table is complete")
-    near = [
-        data
-        for data in rows
-        if abs(found[data]["kl"].mean - published[data]["kl"].mean) <= published[data]["kl"].spread
-    ]
-    ahead = {name: _rows_ahead(found, rows, name, "kl") for name in ("js_g", "js_a")}
-    met = (len(near) >= 5) + (max(ahead.values()) >= 4)
-    outcome = (Outcome.NOT, Outcome.PARTLY, Outcome.REPRODUCED)[met]
-    tuned = ""
-    if all("lambda_kl" in found[data] for data in rows):
-        against = [_rows_ahead(found, rows, name, "lambda_kl") for name in ahead]
-        tuned = f", at or below the tuned λKL on {against[0]} and {against[1]}"
-    return Verdict(
-        outcome,
-        f"our KL lies within one published spread on {len(near)} of {len(rows)} rows; JS-G is at "
-        f"or below our KL on {ahead['js_g']}, JS-A on {ahead['js_a']}{tuned}",
-    )
-
-
-def _rows_ahead(
-    found: Mapping[str, Mapping[str, Cell]], rows: Sequence[str], one: str, other: str
-) -> int:
-    return sum(found[data][one].mean <= found[data][other].mean for data in rows)

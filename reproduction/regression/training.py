@@ -6,30 +6,32 @@ training part; then it trains anew on the whole training part. Test rows decide 
 """
 
 import math
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Normal
 from torch.quasirandom import SobolEngine
 
-from bayesdiv.app.nets.mlp import MLP
-from bayesdiv.divergence import JSA, JSG, KL, Divergence, UnmodifiedJSA, UnmodifiedJSG, WeightedKL
+from bayesdiv.app.nets import MLP
+from bayesdiv.divergence import JSA, UnmodifiedJSA
 from bayesdiv.likelihoods.gaussian import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked
-from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.posteriors.point import Point
 from bayesdiv.model.priors import Prior
-from bayesdiv.objective.evidence import ChiVI, Evidence, Method, RenyiVI, TotalVariationVI
+from bayesdiv.objective.evidence import Evidence
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
 from bayesdiv.training.steps import Recorded
 from bayesdiv.training.trials import TrialsEpoch, fit_trials
+from reproduction.contenders import CONTENDERS, Contender
+from reproduction.pool import finished
+from reproduction.regression.rows import Rows, arrays, split_rows
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,11 @@ class Protocol:
         validation: share of the training rows that alpha and strength are chosen on.
         hidden: units of the one hidden layer.
         start: posterior scale to begin with, as a fraction of the prior's.
-        batch_size: rows a step.
+        batch_size: rows per step.
         learning_rate: of Adam, to begin with; it falls to 0 along half a cosine.
         epochs: passes over the training rows.
         candidates: pairs of alpha and strength that are tried by each loss that has them.
-        search_samples: weight draws a step in the search.
+        search_samples: weight draws per step in the search.
         test_samples: weight draws for predictions.
         weakest: the range of strengths searched, on a logarithmic scale.
         strongest: its other end.
@@ -67,95 +69,18 @@ class Protocol:
     strongest: float = 1e1
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A column of the table: a loss, and what of it is searched.
-
-    Args:
-        title: as tables show it.
-        samples: weight draws a step, those of the paper.
-        divergence: from alpha to the divergence; alpha is left unread where there is none.
-        method: a bound on the evidence in the place of a divergence.
-        searches: which of alpha and strength are chosen on validation rows.
-        posterior: what is learned of the weights.
-        strength: where it is not searched.
-    """
-
-    title: str
-    samples: int
-    divergence: Callable[[Tensor], Divergence] = lambda alpha: KL()
-    method: Method | None = None
-    searches: tuple[str, ...] = ()
-    posterior: Callable[[Tensor, Tensor], nn.Module] = MeanField
-    strength: float = 1.0
+COLUMNS = (
+    *("js_g", "js_a", "kl", "lambda_kl", "weighted_kl", "unmodified_js_g", "unmodified_js_a"),
+    *("renyi", "chi", "total_variation", "deterministic"),
+)
+"""The contenders, in the order of the tables."""
 
 
-BOTH = ("alpha", "strength")
-CONTENDERS: dict[str, Contender] = {
-    "js_g": Contender("JS-G", 100, JSG, searches=BOTH),
-    "js_a": Contender("JS-A", 10, JSA, searches=BOTH),
-    "kl": Contender("KL", 100),
-    "lambda_kl": Contender("λKL", 100, searches=("strength",)),
-    "weighted_kl": Contender("weighted KL", 100, WeightedKL, searches=BOTH),
-    "unmodified_js_g": Contender("unmodified JS-G", 100, UnmodifiedJSG, searches=BOTH),
-    "unmodified_js_a": Contender("unmodified JS-A", 10, UnmodifiedJSA, searches=BOTH),
-    "renyi": Contender("Rényi-½ VI", 100, method=RenyiVI(0.5)),
-    "chi": Contender("χ-VI", 100, method=ChiVI(2.0)),
-    "total_variation": Contender("TV-VI", 100, method=TotalVariationVI()),
-    "deterministic": Contender("deterministic", 1, posterior=Point, strength=0.0),
-}
-
-
-class Rows(NamedTuple):
-    """Standardised rows of a stack of splits, and the scale of each split's target."""
-
-    x: Tensor  # (trials, rows, inputs)
-    y: Tensor  # (trials, rows)
-    test_x: Tensor
-    test_y: Tensor
-    scale: Tensor  # (trials,)
-
-    def repeated(self, times: int, device: torch.device) -> "Rows":
-        """Every split several times over, candidates along the first axis."""
-        return Rows(*(part.repeat(times, *(1,) * (part.dim() - 1)).to(device) for part in self))
-
-
-def split_rows(
-    x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], seeds: Sequence[int], protocol: Protocol
-) -> tuple[Rows, Rows]:
-    """Training and test rows of each seed's split, and the same inside the training part.
-
-    The second holds the search: its `test` rows are the validation rows.
-    """
-    outer, inner = [], []
-    for seed in seeds:
-        order = np.random.default_rng(seed).permutation(len(y))
-        tested = round(protocol.test * len(y))
-        test, train = order[:tested], order[tested:]
-        held = round(protocol.validation * len(train))
-        outer.append(_standardised(x, y, train, test))
-        inner.append(_standardised(x, y, train[held:], train[:held]))
-    return _stack(outer), _stack(inner)
-
-
-def _standardised(
-    x: np.ndarray[Any, Any],
-    y: np.ndarray[Any, Any],
-    train: np.ndarray[Any, Any],
-    test: np.ndarray[Any, Any],
-) -> list[np.ndarray[Any, Any]]:
-    """By the moments of the training rows; a constant column is left at 0."""
-    loc, scale = x[train].mean(0), x[train].std(0)
-    scale = np.where(scale > 0, scale, 1.0)
-    target, spread = y[train].mean(), y[train].std()
-    inputs = [(x[rows] - loc) / scale for rows in (train, test)]
-    targets = [(y[rows] - target) / spread for rows in (train, test)]
-    return [inputs[0], targets[0], inputs[1], targets[1], spread]
-
-
-def _stack(splits: list[list[np.ndarray[Any, Any]]]) -> Rows:
-    together = (np.stack(part) for part in zip(*splits, strict=True))
-    return Rows(*(torch.as_tensor(part, dtype=torch.float32) for part in together))
+def draws_per_step(contender: Contender) -> int:
+    """Those of the paper: 10 for the arithmetic divergences, 100 for the others."""
+    if contender.posterior is Point:
+        return 1
+    return 10 if contender.divergence in (JSA, UnmodifiedJSA) else 100
 
 
 class Choice(NamedTuple):
@@ -171,7 +96,7 @@ def candidates(contender: Contender, protocol: Protocol, seed: int = 0) -> Choic
     Every loss that searches gets as many, so that the budgets are equal.
     """
     points = SobolEngine(2, scramble=True, seed=seed).draw(protocol.candidates).double()
-    if "alpha" not in contender.searches:
+    if "alpha" not in contender.chooses:
         points[:, 1] = (torch.arange(protocol.candidates) + 0.5) / protocol.candidates
     low, high = math.log(protocol.weakest), math.log(protocol.strongest)
     strength = (low + (high - low) * points[:, 1]).exp()
@@ -264,13 +189,13 @@ def searched(
     count, trials = protocol.candidates, len(seeds)
     rows = inner.repeated(count, device)
     choice = Choice(*(part.repeat_interleave(trials) for part in tried))
-    samples = min(protocol.search_samples, contender.samples)
+    samples = min(protocol.search_samples, draws_per_step(contender))
     model, likelihood = trained(contender, rows, choice, protocol, [*seeds] * count, samples)
     found = scores(model, likelihood, rows, protocol.test_samples)
     nll = found.nll.reshape(count, trials)
     best = torch.where(nll.isfinite(), nll, math.inf).argmin(0)
     told = {
-        "alpha": tried.alpha.tolist() if "alpha" in contender.searches else None,
+        "alpha": tried.alpha.tolist() if "alpha" in contender.chooses else None,
         "strength": tried.strength.tolist(),
         "validation_nll": _listed(nll.mean(1)),
         "chosen": best.tolist(),
@@ -322,30 +247,20 @@ class Trial(NamedTuple):
         }
 
 
-def arrays(data: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Features and target of a public data set."""
-    from bayesdiv.app.data import uci
-
-    table = uci.read(data)
-    return table.features.to_numpy(float), table.frame[table.target].to_numpy(float)
-
-
 def computed(
     jobs: Sequence[Job | Trial], processes: int, device: torch.device
 ) -> Iterator[tuple[Job | Trial, dict[str, Any]]]:
-    """Each job with its result, as they finish; several processes fill a GPU better than one."""
-    if processes == 1:
-        for job in jobs:
-            yield job, job.compute(device)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.imap_unordered(_one, [(job, device) for job in jobs])
+    """Each job with its result, as they finish."""
+    waiting = list(reversed(jobs))
+
+    def following() -> Job | Trial | None:
+        return waiting.pop() if waiting else None
+
+    yield from finished(following, partial(_one, device=device), processes)
 
 
-def _one(work: tuple[Job | Trial, torch.device]) -> tuple[Job | Trial, dict[str, Any]]:
-    job, device = work
-    return job, job.compute(device)
+def _one(job: Job | Trial, device: torch.device) -> dict[str, Any]:
+    return job.compute(device)
 
 
 def compute(
@@ -362,10 +277,11 @@ def compute(
     outer, inner = split_rows(x, y, seeds, protocol)
     fixed = torch.full((protocol.trials,), 0.5), torch.full((protocol.trials,), contender.strength)
     choice, search = Choice(*fixed), None
-    if contender.searches:
+    if contender.chooses:
         choice, search = searched(contender, inner, protocol, seeds, device)
     rows = outer.repeated(1, device)
-    model, likelihood = trained(contender, rows, choice, protocol, seeds, contender.samples)
+    samples = draws_per_step(contender)
+    model, likelihood = trained(contender, rows, choice, protocol, seeds, samples)
     draws = 1 if contender.posterior is Point else protocol.test_samples
     found = scores(model, likelihood, rows, draws)
     bad = (~(found.rmse.isfinite() & found.nll.isfinite())).nonzero().flatten().tolist()
@@ -374,8 +290,8 @@ def compute(
         "shape": list(x.shape),
         "seeds": seeds,
         "protocol": asdict(protocol),
-        "samples": contender.samples,
-        "alpha": choice.alpha.tolist() if "alpha" in contender.searches else None,
+        "samples": samples,
+        "alpha": choice.alpha.tolist() if "alpha" in contender.chooses else None,
         "strength": choice.strength.tolist(),
         "search": search,
         "rmse": _listed(found.rmse),
@@ -389,10 +305,3 @@ def compute(
 def _listed(values: Tensor) -> list[float | None]:
     """As JSON, which has no NaN."""
     return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def hardware(device: torch.device) -> str:
-    """What computed, in words."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.item import Effort, Outcome
+from reproduction.item import Effort
+from reproduction.verdict import Outcome
 
 
 @pytest.fixture(scope="module")

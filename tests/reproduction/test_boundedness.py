@@ -10,7 +10,8 @@ from scipy import integrate, stats
 from bayesdiv.app import runs
 from figures import assert_drawn
 from reproduction.analytical import boundedness as item
-from reproduction.item import Effort, Outcome
+from reproduction.item import Effort
+from reproduction.verdict import Outcome
 
 COMMITTED = Path(__file__).parents[2] / "results"
 

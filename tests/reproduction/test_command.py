@@ -11,8 +11,9 @@ from bayesdiv.app import console, runs
 from command import reproduce as call
 from reproduction import published
 from reproduction.catalogue import CATALOGUE, chosen
-from reproduction.item import Entry, Outcome, Verdict
+from reproduction.item import Entry
 from reproduction.page import Shown, markdown, page
+from reproduction.verdict import Badge, Verdict
 
 ROOT = Path(__file__).parents[2]
 EVIL = "<script>document.title = 'broken'</script>"
@@ -40,7 +41,12 @@ def section(html, name):
 
 def computing(monkeypatch, name, compute):
     (entry,) = chosen([name])
-    monkeypatch.setattr(entry.module(), "compute", compute)
+    module = entry.module()
+    if hasattr(module, "NEEDS"):
+        whole = type(module.NEEDS)
+        monkeypatch.setattr(whole, "compute", lambda self, *given: compute(*given))
+    else:
+        monkeypatch.setattr(module, "compute", compute)
 
 
 def refuse(results, effort, tell):
@@ -191,13 +197,13 @@ def hostile(tmp_path):
     shown = [
         Shown(
             Entry(CHEAP, f"title {EVIL}", f"label {EVIL}", f"group {EVIL}"),
-            Verdict(outcome, f"sentence {EVIL}"),
+            Verdict(badge, badge, f"sentence {EVIL}", missing=(f"plan {EVIL}",)),
             (f"missing {EVIL}",),
             files=(file,),
             drawn=True,
             problem=f"problem {EVIL}",
         )
-        for outcome in Outcome
+        for badge in Badge
         for file in (tmp_path / f"{CHEAP}.md", tmp_path / "other.csv")
     ]
     return page(shown, tmp_path, f"aside {EVIL}")
@@ -209,7 +215,7 @@ def test_labels_with_markup_are_text(hostile, chromium, tmp_path):
     opened = chromium.open((tmp_path / "hostile.html").as_uri())
     assert opened.run("document.title") == "Paper reproduced"
     text = opened.run("document.body.innerText")
-    for word in ("title", "label", "sentence", "missing", "problem", "aside"):
+    for word in ("title", "label", "sentence", "missing", "problem", "aside", "plan"):
         assert f"{word} {EVIL}" in text
 
 

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from bayesdiv.app import runs
 from figures import assert_drawn
 from reproduction.analytical import divergence_areas as item
-from reproduction.item import Outcome
+from reproduction.verdict import Outcome
 
 COMMITTED = Path(__file__).parents[2] / "results"
 

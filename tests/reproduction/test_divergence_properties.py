@@ -8,7 +8,7 @@ import torch
 
 from bayesdiv.app import runs
 from reproduction.analytical import divergence_properties as item
-from reproduction.item import Outcome
+from reproduction.verdict import Outcome
 
 COMMITTED = Path(__file__).parents[2] / "results"
 

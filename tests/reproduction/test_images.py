@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.metrics import confusion_matrix, log_loss, roc_auc_score
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn.functional import conv2d, softplus
@@ -20,15 +21,18 @@ from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.nets.resnet import small_stem
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.compute import blocks
+from reproduction.contenders import CONTENDERS
+from reproduction.images import comparing
 from reproduction.images import protocol as images_protocol
 from reproduction.images import results as images_results
 from reproduction.images import running as images_running
 from reproduction.images import training as images
 from reproduction.images.data import parts
-from reproduction.images.plans import PLANS, Job, candidates, needed, plan, refined, toy
-from reproduction.images.protocol import CONTENDERS, PAPER, PAPER_START, Protocol, Setting
+from reproduction.images.plans import PLANS, Job, needed, plan, toy
+from reproduction.images.protocol import PAPER, PAPER_START, SEARCHES, Protocol, Setting
 from reproduction.images.results import Place
 from reproduction.images.running import Machine, Queue
+from reproduction.images.searching import candidates, refined
 from reproduction.images.training import Execution, Training, run
 
 CPU = torch.device("cpu")
@@ -49,10 +53,10 @@ def tiny_data(classes=2, seed=0):
 
 
 def first_setting(name, **changes):
-    return replace(Setting(name, **CONTENDERS[name].first), learning_rate=3e-3, **changes)
+    return replace(Setting(name, **SEARCHES[name].first), learning_rate=3e-3, **changes)
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
+@pytest.mark.parametrize("name", SEARCHES)
 def test_every_contender_gives_a_whole_result_that_json_can_hold(name):
     told = run(tiny_data(), first_setting(name), TINY, seed=1)
     assert json.loads(json.dumps(told, allow_nan=False)) == told
@@ -149,6 +153,27 @@ def test_the_penalty_is_the_sum_over_weights_that_torch_computes():
     assert images.penalty(training) == pytest.approx(expected.item(), rel=1e-5)
     plain = Training(tiny_data(), first_setting("deterministic"), TINY, 0, Execution())
     assert images.penalty(plain) == 0.0
+
+
+def test_the_pull_is_the_slope_of_the_penalty_by_the_means():
+    training = Training(tiny_data(), first_setting("kl", strength=0.3), TINY, 0, Execution())
+    loc, prior = training.model.posterior.loc.detach(), training.model.p()
+    wanted = (0.3 * loc.abs() / prior.scale**2).double().numpy()
+    found = images.pull(training)
+    assert found["mean"] == pytest.approx(wanted.mean(), rel=1e-4)
+    ends = [found[key] for key in ("low", "median", "high")]
+    assert ends == pytest.approx(np.quantile(wanted, [0.1, 0.5, 0.9]), rel=1e-3)
+    plain = Training(tiny_data(), first_setting("deterministic"), TINY, 0, Execution())
+    assert images.pull(plain)["mean"] == 0.0
+
+
+def test_a_result_keeps_which_test_rows_were_called_right():
+    told = run(tiny_data(), first_setting("kl"), TINY, seed=1)
+    mean = told["at_best"]["test"]["mean"]
+    packed = np.frombuffer(bytes.fromhex(mean["right"]), dtype=np.uint8)
+    assert np.unpackbits(packed, count=20).mean() == pytest.approx(mean["accuracy"])
+    assert comparing.answers(told, "right").mean() == pytest.approx(mean["accuracy"])
+    assert "right" not in told["at_best"]["validation"]["mean"]
 
 
 @pytest.mark.parametrize("name", ["kl", "js_g", "js_a"])
@@ -302,13 +327,13 @@ def test_a_setting_must_name_a_contender_and_its_alpha():
         Setting("js_a")
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
+@pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_tries_as_many_settings_of_every_contender_within_its_ranges(name):
     tried = list(candidates(Path(), name).values())
     assert len(set(tried)) == 5
-    assert tried[0] == Setting(name, **CONTENDERS[name].first)
+    assert tried[0] == Setting(name, **SEARCHES[name].first)
     for setting in tried:
-        for key, (low, high) in CONTENDERS[name].searches.items():
+        for key, (low, high) in SEARCHES[name].ranges.items():
             assert low <= getattr(setting, key) <= high
     if name == "kl":
         assert {setting.strength for setting in tried} == {1.0}
@@ -351,9 +376,11 @@ def test_a_plan_must_be_known():
 
 
 def test_every_plan_has_a_file_of_its_own_for_each_run(tmp_path):
-    for experiment, noise in (("cifar10-tuning", 0.9), ("histopathology-tuning", None)):
-        for name in CONTENDERS:
-            setting = Setting(name, **CONTENDERS[name].first)
+    for experiment, noise in (
+        *(("cifar10-tuning", 0.9), ("cifar100-tuning", 0.5), ("histopathology-tuning", None)),
+    ):
+        for name in SEARCHES:
+            setting = Setting(name, **SEARCHES[name].first)
             write_result(tmp_path, Place(experiment, name, 1, noise, "0"), [0.5], setting)
     for whole in PLANS.values():
         jobs = whole.jobs(tmp_path)
@@ -516,18 +543,52 @@ def test_time_is_measured_of_the_three_losses_of_the_paper():
     assert plan("timing").contenders == ("kl", "js_g", "js_a")
 
 
-def test_differences_are_paired_by_fold():
-    def told(fold, value):
-        return {"fold": fold, "value": value, "sizes": {"test": 100}}
+def told(fold, value, diverged=False):
+    test = {"mean": {"accuracy": value}}
+    best = None if diverged else {"test": test}
+    return {"fold": fold, "diverged": diverged, "at_best": best, "sizes": {"test": 100}}
 
+
+def test_differences_are_paired_by_fold():
     ones = [told(1, 0.5), told(2, 0.7), told(3, 0.9)]
     others = [told(2, 0.6), told(1, 0.5)]
-    found = images_results.difference(ones, others, lambda each: each["value"])
-    assert found == pytest.approx((0.05, 0.05, 2))
-    assert not found.ahead
-    single = images_results.difference(ones[:1], others, lambda each: each["value"])
-    assert single == pytest.approx((0.0, 0.05, 1))
-    assert images_results.difference(ones, [], lambda each: each["value"]) is None
+    found = comparing.ahead(ones, others)
+    wanted = stats.ttest_rel([0.5, 0.7], [0.5, 0.6]).confidence_interval(0.95)
+    assert found == pytest.approx((0.05, *wanted, 2))
+    assert comparing.ahead(ones[:1], others) == (0.0, -math.inf, math.inf, 1)
+    assert comparing.ahead(ones, []) is None
+
+
+def test_a_run_that_diverged_is_the_worst_result():
+    kl = [told(fold, 0.4 + fold / 100) for fold in range(1, 6)]
+    js = [told(fold, 0.5, diverged=fold > 1) for fold in range(1, 6)]
+    found = comparing.ahead(js, kl)
+    assert found.n == 5
+    assert found.high < 0
+    assert comparing.by_fold(js[1:], comparing.MISSED) == {2: 1.0, 3: 1.0, 4: 1.0, 5: 1.0}
+
+
+def test_seeds_of_a_fold_are_averaged_before_folds_are_compared():
+    ones = [told(1, 0.5), told(1, 0.7), told(2, 0.8)]
+    assert comparing.by_fold(ones, comparing.ACCURACY) == pytest.approx({1: 0.6, 2: 0.8})
+
+
+def test_answers_per_row_widen_the_interval_by_the_bootstrap_of_the_rows():
+    rng = np.random.default_rng(0)
+    right = rng.random((4, 100)) < [[0.5], [0.55], [0.7], [0.75]]
+    runs_ = []
+    for fold, bits in zip((1, 2, 1, 2), right, strict=True):
+        run_ = told(fold, bits.mean())
+        run_["at_best"]["test"]["mean"]["right"] = np.packbits(bits).tobytes().hex()
+        runs_.append(run_)
+    found = comparing.ahead(runs_[2:], runs_[:2])
+    rows = (right[2:].astype(float) - right[:2]).mean(0)
+    again = stats.bootstrap((rows,), np.mean, n_resamples=9999, random_state=0).standard_error
+    differences = right[2:].mean(1) - right[:2].mean(1)
+    variance = differences.var(ddof=1) / 2 + again**2
+    assert found.high - found.mean == pytest.approx(
+        stats.t.ppf(0.975, 1) * math.sqrt(variance), rel=0.02
+    )
 
 
 def test_the_divergence_of_alpha_zero_is_kl():

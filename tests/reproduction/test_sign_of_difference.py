@@ -9,7 +9,7 @@ from scipy import optimize
 from bayesdiv.app import runs
 from figures import assert_drawn
 from reproduction.analytical import sign_of_difference as item
-from reproduction.item import Outcome
+from reproduction.verdict import Outcome
 
 COMMITTED = Path(__file__).parents[2] / "results"
 

@@ -1,4 +1,4 @@
-"""`bayesdiv report`: write one page on runs of the same data."""
+"""`bayesdiv report`: one page on one or several runs."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""`bayesdiv train`: train one network and write a run."""
+"""`bayesdiv train`: one network, written as a run."""
 
 from pathlib import Path
 

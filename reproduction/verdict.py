@@ -1,0 +1,335 @@
+"""Verdicts by statistics that could say no.
+
+A comparison is paired (same fold, same seed). Its interval is Student's t on the differences; for
+random splits that share rows the variance is s² (1/k + n_test/n_train) (Nadeau and Bengio 2003);
+where all folds share their test rows, the variance of resampling those rows is added. A claim has
+two badges: *direction*, whether the interval excludes 0 on the side that the paper names, and
+*size*, whether the interval lies within a factor of two of the published figure. A run that
+diverged is the worst result, never a missing one.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+CONFIDENCE = 0.95
+FACTOR = 2.0
+"""An effect within this factor of the published one has the published size."""
+
+
+class Badge(Enum):
+    """How one side of a claim, its direction or its size, fares."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    UNDECIDED = "undecided"
+    NO = "no"
+    UNSTATED = "not stated"
+    OPEN = "not computed"
+
+
+class Outcome(Enum):
+    """How a result of ours compares with the published one."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly reproduced"
+    UNDECIDED = "undecided"
+    NOT = "not reproduced"
+    OPEN = "not computed yet"
+
+
+class Standing(Enum):
+    """Where an interval lies."""
+
+    AHEAD = "ahead"
+    LEVEL = "level"
+    UNDECIDED = "undecided"
+    BEHIND = "behind"
+
+
+class Interval(NamedTuple):
+    """An estimate with its confidence interval.
+
+    Args:
+        mean: the estimate.
+        low: the lower end.
+        high: the upper end.
+        n: how many differences it rests on.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    def times(self, factor: float) -> "Interval":
+        """The same in another unit; a negative factor turns it round.
+
+        Examples:
+            >>> Interval(1.0, -1.0, 3.0, 5).times(-2)
+            Interval(mean=-2.0, low=-6.0, high=2.0, n=5)
+        """
+        low, high = sorted((factor * self.low, factor * self.high))
+        return Interval(factor * self.mean, low, high, self.n)
+
+    def text(self, digits: int = 2) -> str:
+        """As a table shows it; a single difference has no interval.
+
+        Examples:
+            >>> Interval(1.54, 0.4, 2.7, 3).text(1), Interval(1.5, -math.inf, math.inf, 1).text(1)
+            ('+1.5 [+0.4, +2.7]', '+1.5 [no interval]')
+        """
+        # Adding 0 turns a -0 into 0.
+        mean, low, high = (f"{round(value, digits) + 0.0:+.{digits}f}" for value in self[:3])
+        known = math.isfinite(self.low) and math.isfinite(self.high)
+        return f"{mean} [{low}, {high}]" if known else f"{mean} [no interval]"
+
+
+def student(
+    differences: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    overlap: float = 0.0,
+    rows: float = 0.0,
+) -> Interval:
+    """Student's t interval of the mean of paired differences.
+
+    Infinite differences (a run without a finite result) have no mean: then it is the interval of
+    the median by order statistics.
+
+    Args:
+        differences: one per fold or split.
+        confidence: of the interval.
+        overlap: n_test/n_train where the splits are random and share rows.
+        rows: variance of the mean from resampling the test rows that all folds share.
+
+    Examples:
+        >>> student([1.0, 2.0, 3.0]).text()
+        '+2.00 [-0.48, +4.48]'
+    """
+    from scipy import stats  # where results are computed it may not be at hand
+
+    n = len(differences)
+    if not all(map(math.isfinite, differences)):
+        return _of_the_median(differences, confidence)
+    mean = statistics.fmean(differences)
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf, n)
+    variance = statistics.variance(differences) * (1 / n + overlap) + rows
+    reach = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * math.sqrt(variance)
+    return Interval(mean, mean - reach, mean + reach, n)
+
+
+def _of_the_median(values: Sequence[float], confidence: float) -> Interval:
+    """The widest pair of order statistics whose coverage is at least that; else all values."""
+    from scipy import stats
+
+    ordered, n = sorted(values), len(values)
+    inner = int(stats.binom.ppf((1 - confidence) / 2, n, 0.5))
+    low, high = ordered[max(inner - 1, 0)], ordered[min(n - inner, n - 1)]
+    return Interval(ordered[n // 2], low, high, n)
+
+
+def row_variance(answers: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> float:
+    """Variance of a mean over folds and test rows when the rows are drawn again with replacement.
+
+    The bootstrap of a mean has this closed form: s²/n of the rows' means over folds.
+
+    Args:
+        answers: differences of two models, (folds, rows).
+
+    Examples:
+        >>> row_variance(np.array([[1.0, 0.0, 0.0, 1.0]]))
+        0.0625
+    """
+    means = answers.mean(axis=0)
+    return float(means.var() / means.size)
+
+
+def standing(interval: Interval, margin: float = 0.0) -> Standing:
+    """Ahead or behind where the interval excludes 0, level where it lies within the margin.
+
+    Examples:
+        >>> standing(Interval(1.0, 0.5, 1.5, 5)), standing(Interval(0.1, -0.2, 0.4, 5), margin=0.5)
+        (<Standing.AHEAD: 'ahead'>, <Standing.LEVEL: 'level'>)
+    """
+    if interval.low > 0:
+        return Standing.AHEAD
+    if interval.high < 0:
+        return Standing.BEHIND
+    within = -margin <= interval.low and interval.high <= margin
+    return Standing.LEVEL if within else Standing.UNDECIDED
+
+
+def inside(interval: Interval, low: float, high: float) -> Badge:
+    """Whether an interval lies in a range, outside it, or neither.
+
+    Examples:
+        >>> inside(Interval(2.0, 1.5, 2.5, 5), 1.0, 4.0), inside(Interval(9.0, 8.0, 10.0, 5), 1, 4)
+        (<Badge.YES: 'yes'>, <Badge.NO: 'no'>)
+    """
+    if low <= interval.low and interval.high <= high:
+        return Badge.YES
+    return Badge.NO if interval.high < low or interval.low > high else Badge.UNDECIDED
+
+
+class Comparison(NamedTuple):
+    """One claim: that something is ahead of something else, by how much.
+
+    Args:
+        name: what is compared, in words.
+        interval: of the advantage that the paper claims, positive where it holds.
+        published: the published advantage in the same unit; None where the paper states none.
+        unit: of the figures as they are shown.
+        factor: from the interval's unit to that.
+        size: ends of what counts as the published size; None is within `FACTOR` of it.
+        margin: within which two are level.
+    """
+
+    name: str
+    interval: Interval
+    published: float | None = None
+    unit: str = "points"
+    factor: float = 100.0
+    size: tuple[float, float] | None = None
+    margin: float = 0.0
+
+    @property
+    def standing(self) -> Standing:
+        """Ahead, level, undecided or behind."""
+        return standing(self.interval, self.margin)
+
+    @property
+    def direction_badge(self) -> Badge:
+        """Yes where it is ahead."""
+        known = {Standing.AHEAD: Badge.YES, Standing.UNDECIDED: Badge.UNDECIDED}
+        return known.get(self.standing, Badge.NO)
+
+    @property
+    def size_badge(self) -> Badge:
+        """Whether the whole interval is of the published size."""
+        if self.published is None:
+            return Badge.UNSTATED
+        ends = self.size or (self.published / FACTOR, self.published * FACTOR)
+        return inside(self.interval, *ends)
+
+    @property
+    def text(self) -> str:
+        """Name, figures, standing and what was published."""
+        shown = self.interval.times(self.factor)
+        digits = 1 if self.unit == "%" else 2
+        theirs = ""
+        if self.published is not None:
+            theirs = f"; published {self.factor * self.published:+.{digits}f}"
+        return f"{self.name} {shown.text(digits)} {self.unit} ({self.standing.value}{theirs})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Two badges, and what they rest on.
+
+    Args:
+        direction: whether what the paper says is the case.
+        size: whether it is so by as much as the paper says.
+        sentence: the figures in words.
+        evidence: the comparisons, with their intervals.
+        count: how many cases were checked, where there is no sampling.
+        missing: what of the paper's plan was not done.
+    """
+
+    direction: Badge
+    size: Badge
+    sentence: str
+    evidence: tuple[Comparison, ...] = ()
+    count: int | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def n(self) -> int | None:
+        """The fewest differences that a comparison rests on, or the number of cases."""
+        return min((one.interval.n for one in self.evidence), default=self.count)
+
+    @property
+    def intervals(self) -> tuple[str, ...]:
+        """The comparisons in words."""
+        return tuple(one.text for one in self.evidence)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Reproduced needs the direction and, where the paper states it, the size."""
+        if self.direction is Badge.YES:
+            whole = self.size in (Badge.YES, Badge.UNSTATED)
+            return Outcome.REPRODUCED if whole else Outcome.PARTLY
+        return {
+            Badge.PARTLY: Outcome.PARTLY,
+            Badge.UNDECIDED: Outcome.UNDECIDED,
+            Badge.OPEN: Outcome.OPEN,
+        }.get(self.direction, Outcome.NOT)
+
+
+def together(badges: Iterable[Badge]) -> Badge:
+    """The badge of a claim with several parts, all of which must hold.
+
+    Examples:
+        >>> together([Badge.YES, Badge.NO]), together([Badge.UNDECIDED, Badge.NO])
+        (<Badge.PARTLY: 'partly'>, <Badge.NO: 'no'>)
+    """
+    known = [badge for badge in badges if badge not in (Badge.UNSTATED, Badge.OPEN)]
+    if not known:
+        return Badge.UNSTATED
+    if all(badge is Badge.YES for badge in known):
+        return Badge.YES
+    if Badge.YES in known or Badge.PARTLY in known:
+        return Badge.PARTLY
+    return Badge.NO if Badge.NO in known else Badge.UNDECIDED
+
+
+def judged(
+    claims: Sequence[Comparison],
+    *,
+    wanted: int | None = None,
+    beside: Sequence[str] = (),
+    missing: Sequence[str] = (),
+) -> Verdict:
+    """The verdict on claims that must all hold.
+
+    Args:
+        claims: what the paper says.
+        wanted: how many claims there should be; one without runs is undecided. None is as many as
+            there are.
+        beside: further figures that are shown and not judged.
+        missing: what of the paper's plan was not done.
+    """
+    if not claims:
+        return not_computed("there are no runs of KL and the others in common yet", missing)
+    unknown = [Badge.UNDECIDED] * ((wanted or len(claims)) - len(claims))
+    return Verdict(
+        together([*(one.direction_badge for one in claims), *unknown]),
+        together(one.size_badge for one in claims),
+        "; ".join([*(one.text for one in claims), *beside]),
+        tuple(claims),
+        missing=tuple(missing),
+    )
+
+
+def not_computed(sentence: str, missing: Sequence[str] = ()) -> Verdict:
+    """The verdict where there is nothing to judge."""
+    return Verdict(Badge.OPEN, Badge.OPEN, sentence, missing=tuple(missing))
+
+
+def checked(direction: bool, size: bool | None, sentence: str, cases: int) -> Verdict:
+    """The verdict on something computed without sampling.
+
+    Args:
+        direction: whether what the paper says is the case.
+        size: whether its figures are; None where it states none.
+        sentence: our figures.
+        cases: how many were checked.
+    """
+    sides = {True: Badge.YES, False: Badge.NO, None: Badge.UNSTATED}
+    return Verdict(sides[direction], sides[size], sentence, count=cases)
