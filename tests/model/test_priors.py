@@ -152,6 +152,55 @@ def test_fan_in_scales_each_layer_by_its_inputs():
     assert torch.allclose(net.q().stddev, 0.1 * net.p().scale)
 
 
+def test_a_scale_per_tensor_is_stored_once_per_tensor():
+    net = bd.bayesianize(nn.Sequential(nn.Linear(300, 200), nn.Linear(200, 10)), bd.FanIn())
+    stored = net.prior.state_dict()
+    assert {name: value.numel() for name, value in stored.items()} == {"loc": 1, "scale": 4}
+    before = {id(tensor) for tensor in net.prior.buffers()}
+    assert net.p().scale.shape == (62_210,)
+    assert {id(tensor) for tensor in net.prior.buffers()} == before
+    assert not [value for value in vars(net.prior).values() if isinstance(value, torch.Tensor)]
+    assert "scale=0.05774 … 1" in repr(net.prior)
+
+
+def test_any_parameter_may_be_given_per_tensor():
+    layer = nn.Linear(3, 2)
+
+    def prior(layout, weights):
+        return bd.Prior(
+            StudentT, layout=layout, df=torch.tensor([3.0, 5.0]), loc=weights, scale=0.5
+        )
+
+    net = bd.bayesianize(layer, prior)
+    assert net.p().df.tolist() == [3.0] * 6 + [5.0] * 2
+    assert torch.equal(net.p().loc[:6], layer.weight.flatten())
+    copied = bd.bayesianize(nn.Linear(3, 2), prior)
+    copied.load_state_dict(net.state_dict())
+    assert torch.equal(copied.p().loc, net.p().loc)
+    assert net.double().p().df.dtype == torch.float64
+
+
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSA(0.3)], ids=repr)
+def test_stacks_store_as_little_as_their_models(divergence):
+    module = nn.Linear(3, 2)
+    nets = [bd.bayesianize(module, bd.FanIn(gain)) for gain in (1.0, 2.0)]
+    stack = bd.stacked(nets)
+    assert stack.prior.scale.shape == (2, 2)
+    assert stack.p().scale.shape == (2, 8)
+    each = divergence(stack.q(), stack.p()).sum(-1)
+    apart = [divergence(net.q(), net.p()).sum() for net in nets]
+    assert torch.allclose(each, torch.stack(apart))
+
+
+def test_numbers_of_a_stack_stay_numbers_and_mixed_forms_are_expanded():
+    module = nn.Linear(3, 2)
+    plain = [bd.bayesianize(module, bd.Prior(Normal, loc=0.0, scale=s)) for s in (0.5, 1.0)]
+    assert bd.stacked(plain).p().scale.tolist() == [[0.5], [1.0]]
+    mixed = bd.stacked([plain[0], bd.bayesianize(module, bd.FanIn())])
+    assert torch.equal(mixed.p().scale[0], torch.full((8,), 0.5))
+    assert torch.equal(mixed.p().scale[1], bd.bayesianize(module, bd.FanIn()).p().scale)
+
+
 def test_fan_in_takes_other_families():
     net = bd.bayesianize(nn.Linear(4, 2), bd.FanIn(family=Laplace))
     assert isinstance(net.p(), Laplace)

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.model.priors import Prior, PriorFor, prior_scale
+from bayesdiv.model.priors import Prior, PriorFor, prior_scale, side_by_side
 
 
 class Bayesian(nn.Module):
@@ -286,15 +286,12 @@ def _alike(one: nn.Module, two: nn.Module) -> bool:
 
 
 def _common_prior(models: Sequence[Bayesian]) -> nn.Module:
-    """The prior that all share, else one with an entry for each weight of each trial."""
-    first, size = models[0].prior, models[0].layout.size
+    """The prior that all share, else theirs side by side."""
+    first = models[0].prior
     same_family = all(type(model.p()) is type(models[0].p()) for model in models)
     if same_family and all(_alike(model.prior, first) for model in models):
         return copy.deepcopy(first)
-    if not same_family or not isinstance(first, Prior):
+    priors = [model.prior for model in models if isinstance(model.prior, Prior)]
+    if not same_family or len(priors) < len(models):
         raise ValueError("priors of one stack must be equal, or Prior of one family")
-    values = {name: [getattr(model.prior, name) for model in models] for name in first.names}
-    return Prior(
-        first.family,
-        **{name: torch.stack([v.expand(size) for v in each]) for name, each in values.items()},
-    )
+    return side_by_side(priors, models[0].layout.size)

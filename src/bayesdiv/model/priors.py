@@ -1,7 +1,8 @@
-"""What is believed of the weights before any data: any family, one scale or one a layer."""
+"""What is believed about the weights before any data: any family, one scale or one per tensor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,38 +15,86 @@ PriorFor = Callable[[Layout, Tensor], nn.Module]
 
 
 class Prior(nn.Module):
-    """A prior of any torch family, the same for all weights or with parameters of its own for each.
+    """A prior of any torch family, the same for all weights, per weight tensor or per weight.
+
+    What is given per tensor is stored so, and repeated for its weights whenever the prior is asked.
 
     Args:
         family: a class of torch.distributions over one dimension, such as Normal or Laplace.
-        **parameters: its parameters, numbers or flat tensors of one entry a weight. They move with
-            the module and are saved with it, but they are not trained.
+        layout: of the weights, where a parameter is given per tensor.
+        **parameters: the family's parameters: numbers, flat tensors of one entry per weight, or
+            with a layout of one entry per weight tensor. They move with the module and are saved
+            with it, but they are not trained.
 
     Examples:
         >>> Prior(Normal, loc=0.0, scale=0.1)()
         Normal(loc: 0.0, scale: 0.1...)
+        >>> layout = Layout.of(nn.Linear(3, 2).named_parameters())
+        >>> prior = Prior(Normal, layout=layout, loc=0.0, scale=torch.tensor([0.5, 1.0]))
+        >>> prior.scale.shape, prior().scale.shape
+        (torch.Size([2]), torch.Size([8]))
     """
 
-    def __init__(self, family: type[Distribution], **parameters: float | Tensor) -> None:
+    def __init__(
+        self,
+        family: type[Distribution],
+        *,
+        layout: Layout | None = None,
+        **parameters: float | Tensor,
+    ) -> None:
         super().__init__()
         self.family = family
+        self.layout = layout
         self.names = tuple(parameters)
         for name, value in parameters.items():
             self.register_buffer(name, torch.as_tensor(value, dtype=_float_of(value)).clone())
-        self._made(validate=True)  # a bad parameter is told now, not in the training step
+        self._made(validate=True)  # a bad parameter is reported now, not in the training step
 
     def forward(self) -> Distribution:
         """The distribution of each weight."""
         return self._made(validate=False)
 
+    def expanded(self, name: str) -> Tensor:
+        """A parameter for each weight, or the one number that serves all."""
+        value: Tensor = getattr(self, name)
+        if self.layout is None or not value.dim():
+            return value
+        per_tensor = value.shape[-1] == len(self.layout.entries)
+        return self.layout.repeated(value) if per_tensor else value
+
     def _made(self, validate: bool) -> Distribution:
-        parameters = {name: getattr(self, name) for name in self.names}
+        parameters: dict[str, Any] = {name: self.expanded(name) for name in self.names}
         return self.family(**parameters, validate_args=validate)
 
     def extra_repr(self) -> str:
         """Family and parameters, tensors by their range."""
-        told = [f"{name}={_range(getattr(self, name))}" for name in self.names]
-        return ", ".join([self.family.__name__, *told])
+        shown = [f"{name}={_range(getattr(self, name))}" for name in self.names]
+        return ", ".join([self.family.__name__, *shown])
+
+
+def side_by_side(priors: Sequence[Prior], weights: int) -> Prior:
+    """One prior for several trials, each with its own parameters, stored as they are stored.
+
+    Args:
+        priors: of one family.
+        weights: how many, for parameters that some give per weight and others do not.
+
+    Examples:
+        >>> both = side_by_side([Prior(Normal, loc=0.0, scale=s) for s in (0.1, 0.2)], weights=8)
+        >>> both().scale.shape
+        torch.Size([2, 1])
+    """
+    first = priors[0]
+    parameters = {name: _together(priors, name, weights) for name in first.names}
+    return Prior(first.family, layout=first.layout, **parameters)
+
+
+def _together(priors: Sequence[Prior], name: str, weights: int) -> Tensor:
+    """A parameter of all trials, (trials, 1), (trials, tensors) or (trials, weights)."""
+    values = [getattr(prior, name).reshape(-1) for prior in priors]
+    if len({value.shape for value in values}) > 1:
+        values = [prior.expanded(name).expand(weights) for prior in priors]
+    return torch.stack(values)
 
 
 class ScaleMixture(nn.Module):
@@ -88,6 +137,8 @@ class ScaleMixture(nn.Module):
 class FanIn:
     """A prior whose scale suits each layer: gain / √fan-in, so that activations keep their size.
 
+    It stores one number per weight tensor.
+
     Args:
         gain: √2 suits layers before a ReLU, 1 others.
         family: a family with loc and scale.
@@ -103,11 +154,8 @@ class FanIn:
 
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
         """The prior for weights of this layout."""
-        scales = {
-            entry.names[0]: weights.new_tensor(self.gain / entry.fan_in**0.5)
-            for entry in layout.entries
-        }
-        return Prior(self.family, loc=weights.new_zeros(()), scale=layout.flatten(scales))
+        scales = weights.new_tensor([self.gain / e.fan_in**0.5 for e in layout.entries])
+        return Prior(self.family, layout=layout, loc=weights.new_zeros(()), scale=scales)
 
 
 @dataclass(frozen=True)
