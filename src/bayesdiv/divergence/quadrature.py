@@ -74,6 +74,8 @@ class Quadrature(Estimator):
         settings = [x.shape for x in _tensors(divergence).values()]
         shape = common_shape(q.batch_shape, p.batch_shape, *settings)
         q, p = q.expand(shape), p.expand(shape)
+        # Now, and not inside a block, whose second run would find a scale that the first computed.
+        places(q), places(p)
         step = max(1, _NODES_AT_ONCE // (_USUAL_PANELS * self.points))
 
         def block(start: int) -> Tensor:
