@@ -16,7 +16,6 @@ from torch.distributions import Normal
 
 import bayesdiv as bd
 from bayesdiv.app.nets import MLP
-from bayesdiv.training.trials import fit_trials
 
 ROWS, INPUTS = 927, 8  # the training part of the concrete data
 LOSSES = ((bd.KL(), 100), (bd.JSG(0.1), 100), (bd.JSA(0.5), 10), (bd.KL(), 1))
@@ -38,17 +37,8 @@ def seconds(trials: int, samples: int, divergence: bd.Divergence, epochs: int) -
     optimizer = torch.optim.Adam(
         [*model.parameters(), *objective.parameters()], capturable=device.type == "cuda", fused=True
     )
-    told = fit_trials(
-        model,
-        objective,
-        x,
-        y,
-        optimizer,
-        epochs,
-        batch_size=32,
-        seeds=range(trials),
-        step=bd.Recorded(),
-    )
+    batches = bd.Batches(x, y, 32, range(trials))
+    told = bd.fit(model, objective, batches, optimizer, epochs, seed=0, step=bd.Recorded())
     return min(epoch.seconds for epoch in told)
 
 

@@ -9,7 +9,6 @@ import bayesdiv as bd
 from bayesdiv.compute.backend import prepare
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
 from bayesdiv.divergence.gaussian import SoftplusNormal
-from bayesdiv.training.trials import fit_trials
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,9 +87,8 @@ def _trained(step, posterior=bd.MeanField) -> torch.Tensor:
     model, objective, optimizer = _stack_of_two(posterior)
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(2, 20, 3, generator=generator).cuda()
-    epochs = fit_trials(
-        model, objective, x, x.sum(-1), optimizer, 6, batch_size=8, seeds=[0, 1], step=step
-    )
+    batches = bd.Batches(x, x.sum(-1), 8, [0, 1])
+    epochs = bd.fit(model, objective, batches, optimizer, 6, seed=0, step=step)
     assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5, 6]
     return model.loc.detach().cpu()
 
@@ -110,17 +108,8 @@ def test_a_recorded_step_asks_for_an_optimizer_that_can_be_recorded():
     model, objective, _ = _stack_of_two()
     optimizer = torch.optim.Adam([*model.parameters(), *objective.parameters()])
     x = torch.randn(2, 20, 3).cuda()
-    epochs = fit_trials(
-        model,
-        objective,
-        x,
-        x[..., 0],
-        optimizer,
-        2,
-        batch_size=20,
-        seeds=[0, 1],
-        step=bd.Recorded(),
-    )
+    batches = bd.Batches(x, x[..., 0], 20, [0, 1])
+    epochs = bd.fit(model, objective, batches, optimizer, 2, step=bd.Recorded())
     with pytest.raises(ValueError, match="capturable=True"):
         list(epochs)
 

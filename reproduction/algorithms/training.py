@@ -20,7 +20,8 @@ from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.priors import FanIn, Prior
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
-from bayesdiv.training.fit import Batches, fit
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import fit
 from reproduction.item import Effort, Tell
 
 

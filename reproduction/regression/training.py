@@ -27,8 +27,9 @@ from bayesdiv.model.priors import Prior
 from bayesdiv.objective.evidence import Evidence
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import Epoch, fit
 from bayesdiv.training.steps import Recorded
-from bayesdiv.training.trials import TrialsEpoch, fit_trials
 from reproduction.contenders import CONTENDERS, Contender
 from reproduction.pool import finished
 from reproduction.regression.rows import Rows, arrays, split_rows
@@ -110,7 +111,7 @@ def trained(
     protocol: Protocol,
     seeds: Sequence[int],
     samples: int,
-    watch: Callable[[TrialsEpoch, Bayesian, Gaussian], None] = lambda *_: None,
+    watch: Callable[[Epoch, Bayesian, Gaussian], None] = lambda *_: None,
 ) -> tuple[Bayesian, Gaussian]:
     """The stack of all trials after training."""
     trials, num_data, inputs = rows.x.shape
@@ -142,16 +143,15 @@ def trained(
     parameters = [*model.parameters(), *objective.parameters()]
     on_gpu = device.type == "cuda"
     optimizer = torch.optim.Adam(parameters, lr=rate, capturable=on_gpu, fused=True)
-    epochs = fit_trials(
+    epochs = fit(
         model,
         objective,
-        rows.x,
-        rows.y,
+        Batches(rows.x, rows.y, protocol.batch_size, seeds),
         optimizer,
         protocol.epochs,
-        batch_size=protocol.batch_size,
-        seeds=seeds,
+        seed=0,
         step=Recorded(),
+        device=device,
     )
     for epoch in epochs:
         watch(epoch, model, likelihood)

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from bayesdiv.model.posteriors.mean_field import MeanField
     from bayesdiv.model.posteriors.point import Point
     from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
-    from bayesdiv.objective.objective import Constraint, Objective, WarmUp
+    from bayesdiv.objective.objective import Objective
+    from bayesdiv.objective.strength import Constraint, WarmUp
     from bayesdiv.prediction import predict, predict_at
     from bayesdiv.predictive import Predictive
-    from bayesdiv.training.fit import Batches, Diverged, fit
+    from bayesdiv.training.batches import Batches
+    from bayesdiv.training.fit import Diverged, fit
     from bayesdiv.training.steps import Eager, Recorded
 
 __version__ = "0.2.0"
@@ -125,10 +127,12 @@ _HOMES = {
     "bayesdiv.model.posteriors.mean_field": "MeanField",
     "bayesdiv.model.posteriors.point": "Point",
     "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",
-    "bayesdiv.objective.objective": "Constraint Objective WarmUp",
+    "bayesdiv.objective.objective": "Objective",
+    "bayesdiv.objective.strength": "Constraint WarmUp",
     "bayesdiv.prediction": "predict predict_at",
     "bayesdiv.predictive": "Predictive",
-    "bayesdiv.training.fit": "Batches Diverged fit",
+    "bayesdiv.training.batches": "Batches",
+    "bayesdiv.training.fit": "Diverged fit",
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}

@@ -2,23 +2,28 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from bayesdiv.compute.backend import draw
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
+from bayesdiv.model.bayesian import bayesian_modules, lending
 from bayesdiv.model.posteriors.mean_field import MeanField
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
 Weights = tuple[Tensor, ...]
+# What a model is called with: a tensor, a tuple of arguments or a mapping of named ones.
+Inputs = Any
+# From what a model returns to the tensor that a likelihood reads.
+Outputs = Callable[[Any], Tensor]
 # Inputs of more numbers than this keep a CPU busy with one draw. Calls of the network one by one
 # are then faster than a batch of draws, whose outputs leave the cache and whose convolutions
 # `torch.vmap` turns into grouped ones: twice as fast at once, nine times with many rows.
@@ -35,6 +40,10 @@ class Over(ABC):
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
         """Outputs of `run(*weights of one draw)`, stacked along a first axis."""
 
+    def groups(self, samples: int) -> list[int]:
+        """How many draws are held at a time in training, whose gradients are formed in turn."""
+        return [samples]
+
 
 @dataclass(frozen=True)
 class Vectorized(Over):
@@ -43,7 +52,8 @@ class Vectorized(Over):
     What does not depend on random weights, such as a deterministic trunk, runs once for all draws.
 
     Args:
-        chunk: draws at a time, so that memory has a ceiling; None takes all at once.
+        chunk: draws at a time, None is all; a ceiling for memory in training too, where the
+            gradients of each chunk are formed before the next one is drawn.
     """
 
     chunk: int | None = None
@@ -51,6 +61,11 @@ class Vectorized(Over):
     def __post_init__(self) -> None:
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {self.chunk}")
+
+    def groups(self, samples: int) -> list[int]:
+        """Chunks, the last maybe smaller."""
+        size = self.chunk or samples
+        return [min(size, samples - done) for done in range(0, samples, size)]
 
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
         """Outputs of all draws, (samples, …)."""
@@ -76,7 +91,15 @@ class _NoRule(RuntimeError):
 
 @dataclass(frozen=True)
 class Looped(Over):
-    """One draw after the other, where `torch.vmap` has no rule, as for batch norm or LSTM."""
+    """One draw after the other, where `torch.vmap` has no rule, as for batch norm or LSTM.
+
+    In training the gradients of each draw are formed before the next one is drawn, so that memory
+    does not grow with the draws.
+    """
+
+    def groups(self, samples: int) -> list[int]:
+        """One draw each."""
+        return [1] * samples
 
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
         """Outputs of all draws, (samples, …)."""
@@ -98,7 +121,10 @@ def _attention_by_products(device: torch.device) -> Iterator[None]:
 
 
 def draw_weights(
-    model: nn.Module, samples: int, posteriors: Sequence[Distribution] | None = None
+    model: nn.Module,
+    samples: int,
+    posteriors: Sequence[Distribution] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Weights:
     """Draws of the weights of every Bayesian module, (samples, …, weights) each.
 
@@ -106,6 +132,7 @@ def draw_weights(
         model: any module.
         samples: how many draws.
         posteriors: of each Bayesian module, where they are computed already.
+        dtype: of the draws; None is that of the parameters.
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
@@ -113,25 +140,33 @@ def draw_weights(
     known: Sequence[Distribution | None] = posteriors or [None] * len(modules)
     return tuple(
         # What is drawn of the marginals needs its scales only once for many calls.
-        draw(q, samples)
+        draw(q, samples, dtype)
         if q is not None and type(module.posterior) is MeanField
-        else module._posterior.rsample(samples)
+        else module.draw(samples, dtype)
         for module, q in zip(modules, known, strict=True)
     )
 
 
-def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = None) -> Tensor:
+def draws(
+    model: nn.Module,
+    inputs: Inputs,
+    weights: Weights,
+    over: Over | None = None,
+    outputs: Outputs | None = None,
+) -> Tensor:
     """Outputs of the network for each draw of its weights, (samples, batch, …).
 
     A deterministic model gives a single one. One draw calls the model directly.
 
     Args:
-        model: any module that returns one tensor.
-        x: inputs.
+        model: any module.
+        inputs: a tensor is `model(inputs)`, a tuple `model(*inputs)`, a mapping `model(**inputs)`.
         weights: from `draw_weights`.
         over: how several draws are run; None takes what is faster for this network and device:
             `Looped()` for convolutions on a CPU and where `torch.vmap` has no rule, `Vectorized()`
             for all else.
+        outputs: the tensor out of what the model returns; None takes the tensor itself, or
+            its `logits`.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -140,26 +175,79 @@ def draws(model: nn.Module, x: Tensor, weights: Weights, over: Over | None = Non
         >>> draws(net, torch.ones(5, 3), draw_weights(net, samples=10)).shape
         torch.Size([10, 5, 1])
     """
+    take = tensor_of if outputs is None else outputs
     if not weights:
-        return _one_tensor(model(x)).unsqueeze(0)
-    run = _runner(model, x)
+        return take(called(model, inputs)).unsqueeze(0)
+    modules = bayesian_modules(model)
+
+    def run(*drawn: Tensor) -> Tensor:
+        with lending(modules, drawn):
+            return take(called(model, inputs))
+
     if weights[0].shape[0] == 1:
         return run(*(w.squeeze(0) for w in weights)).unsqueeze(0)
-    if over is not None:
-        return over(run, weights)
-    if _one_by_one(model, x, weights):
-        return Looped()(run, weights)
-    return _at_once_or_loop(model, run, weights)
+    if over is None:
+        over = way(model, inputs, single=_single(weights))
+    return _at_once_or_loop(model, run, weights) if over is None else over(run, weights)
 
 
-def _one_by_one(model: nn.Module, x: Tensor, weights: Weights) -> bool:
-    """Whether the draws are better run one after the other."""
-    if not _single(weights):
-        return False
+def called(model: nn.Module, inputs: Inputs) -> object:
+    """What the model returns: a tuple is taken apart, a mapping names its arguments.
+
+    Examples:
+        >>> called(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2))).shape
+        torch.Size([3, 1])
+    """
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
+
+
+def tensor_of(output: object) -> Tensor:
+    """The tensor that a likelihood reads: what the model returned, or its `logits`."""
+    found = output["logits"] if _has_logits(output) else getattr(output, "logits", output)
+    if not isinstance(found, Tensor):
+        raise TypeError(
+            f"the network must return one tensor, got {type(output).__name__} without logits: give "
+            "outputs=, a function that takes the tensor out of it"
+        )
+    return found
+
+
+def _has_logits(output: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(output, Mapping) and "logits" in output
+
+
+def leaves(inputs: object) -> list[Tensor]:
+    """All tensors of inputs of any shape."""
+    if isinstance(inputs, Tensor):
+        return [inputs]
+    return [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+
+
+def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
+    """How several draws are best run; None where all at once is to be tried, else one by one.
+
+    Args:
+        model: the network.
+        inputs: a batch.
+        single: whether each draw is one network: trials are a batch of them in any case.
+    """
+    if not single:
+        return Vectorized()
     if not torch.compiler.is_compiling() and _known(model) is False:
-        return True
-    busy = x.device.type == "cpu" and x.numel() > BUSY
-    return busy and _convolves(model) and all_random(model)
+        return Looped()
+    # Looked at first, since the walk over the model costs more.
+    if not busy(inputs, BUSY) or not (_convolves(model) and all_random(model)):
+        return None
+    return Looped()
+
+
+def busy(inputs: Inputs, limit: int) -> bool:
+    """Whether one draw keeps a CPU busy with inputs of more numbers than this, see `BUSY`."""
+    tensors = leaves(inputs)
+    on_cpu = bool(tensors) and tensors[0].device.type == "cpu"
+    return on_cpu and sum(tensor.numel() for tensor in tensors) > limit
 
 
 def _single(weights: Weights) -> bool:
@@ -231,7 +319,7 @@ def _restore(buffers: list[_Buffer]) -> None:
 
 
 def _convolves(model: nn.Module) -> bool:
-    """Whether a random weight has the axes of a convolution's kernel: out, in and places."""
+    """Whether a random weight has the axes of a convolution's filter: out, in and places."""
     entries = (entry for module in bayesian_modules(model) for entry in module.layout.entries)
     return any(len(entry.shape) > 2 for entry in entries)
 
@@ -241,21 +329,3 @@ def all_random(model: nn.Module) -> bool:
     modules = bayesian_modules(model)
     known = {id(p) for m in modules for part in (m.posterior, m.prior) for p in part.parameters()}
     return bool(modules) and all(id(parameter) in known for parameter in model.parameters())
-
-
-def _runner(model: nn.Module, x: Tensor) -> Callable[..., Tensor]:
-    if isinstance(model, Bayesian) and len(bayesian_modules(model)) == 1:
-        # Straight through, without a context: this is the path that compiles into one graph.
-        return lambda weights: _one_tensor(model.with_weights(weights, x))
-
-    def run(*weights: Tensor) -> Tensor:
-        with using(model, weights):
-            return _one_tensor(model(x))
-
-    return run
-
-
-def _one_tensor(output: object) -> Tensor:
-    if not isinstance(output, Tensor):
-        raise TypeError(f"the network must return one tensor, got {type(output).__name__}")
-    return output

@@ -6,8 +6,21 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map, tree_map_only
 
-from bayesdiv.draws import BUSY, Looped, Over, Weights, all_random, draw_weights, draws
+from bayesdiv.draws import (
+    BUSY,
+    Inputs,
+    Looped,
+    Outputs,
+    Over,
+    Weights,
+    all_random,
+    busy,
+    draw_weights,
+    draws,
+    leaves,
+)
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.posteriors.ensemble import Mixture
 from bayesdiv.predictive import Predictive
@@ -27,11 +40,12 @@ TURN = threading.RLock()
 def predict(
     model: nn.Module,
     likelihood: nn.Module,
-    x: Tensor,
+    x: Inputs,
     samples: int = 100,
     *,
     over: Over | None = None,
     batch_size: int | None = None,
+    outputs: Outputs | None = None,
 ) -> Predictive:
     """Predict with several weight draws, the same for all rows.
 
@@ -41,10 +55,11 @@ def predict(
     Args:
         model: the trained model; it is put in evaluation mode for the time of the call.
         likelihood: the one it was trained with.
-        x: inputs.
+        x: inputs, a tensor, a tuple of arguments or a mapping of named ones.
         samples: weight draws to average over.
         over: how several draws are run, see `draws`.
         batch_size: rows at a time, for data that do not fit at once.
+        outputs: the tensor out of what the model returns, see `draws`.
 
     Examples:
         >>> import bayesdiv as bd
@@ -59,22 +74,23 @@ def predict(
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
         axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
         parts = _parts(x, axis, batch_size)
-        few = _at_a_time(model, sum(shape.numel() for shape in shapes), x.device)
+        few = _at_a_time(model, sum(shape.numel() for shape in shapes), leaves(x)[0].device)
         few = -(-few // _members(model)) * _members(model)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         groups = (draw_weights(model, count, posteriors) for count in counts)
-        return Predictive(likelihood(_outputs(model, parts, axis, groups, over)))
+        return Predictive(likelihood(_outputs(model, parts, axis, groups, over, outputs)))
 
 
 def predict_at(
     model: nn.Module,
     likelihood: nn.Module,
-    x: Tensor,
+    x: Inputs,
     weights: Weights,
     *,
     over: Over | None = None,
     batch_size: int | None = None,
+    outputs: Outputs | None = None,
 ) -> Predictive:
     """The same with weights drawn before (`draw_weights`), which serve any number of calls.
 
@@ -93,12 +109,23 @@ def predict_at(
     with _evaluating(model):
         axis = weights[0].dim() - 2 if weights else 0
         kept = tuple(drawn.detach() for drawn in weights)
-        within = x
-        if kept and x.is_floating_point() and all_random(model):
-            within = x.to(kept[0].dtype)
-        parts = _parts(within, axis, batch_size)
-        outputs = _outputs(model, parts, axis, [kept], over)
-        return Predictive(likelihood(outputs if within is x else outputs.to(x.dtype)))
+        found = leaves(x)
+        real = [tensor for tensor in found if tensor.is_floating_point()]
+        inside = kept[0].dtype if kept and real and all_random(model) else None
+        parts = _parts(_converted(x, inside), axis, batch_size)
+        made = _outputs(model, parts, axis, [kept], over, outputs)
+        return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
+
+
+def _converted(x: Inputs, dtype: torch.dtype | None) -> Inputs:
+    """The inputs with their real numbers in this dtype."""
+    if dtype is None:
+        return x
+    return tree_map(lambda leaf: leaf.to(dtype) if _is_real(leaf) else leaf, x)
+
+
+def _is_real(leaf: object) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
 @contextmanager
@@ -115,33 +142,37 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
                 module.training = training
 
 
-def _parts(x: Tensor, axis: int, batch_size: int | None) -> tuple[Tensor, ...]:
-    if x.shape[axis] == 0:
+def _parts(x: Inputs, axis: int, batch_size: int | None) -> list[Inputs]:
+    tensors = leaves(x)
+    if not tensors or tensors[0].shape[axis] == 0:
         raise ValueError("there must be at least one row to predict, got 0")
-    return torch.split(x, batch_size or x.shape[axis], axis)
+    rows = tensors[0].shape[axis]
+    size = batch_size or rows
+
+    def part(start: int) -> Inputs:
+        count = min(size, rows - start)
+        return tree_map_only(Tensor, lambda leaf: leaf.narrow(axis, start, count), x)
+
+    return [part(start) for start in range(0, rows, size)]
 
 
 def _outputs(
     model: nn.Module,
-    parts: tuple[Tensor, ...],
+    parts: list[Inputs],
     axis: int,
     groups: Iterable[Weights],
     over: Over | None,
+    outputs: Outputs | None,
 ) -> Tensor:
     """Outputs of all groups of draws for all parts of the rows, (samples, …, batch, …)."""
-    over = over or _way(model, parts[0])
+    if over is None and busy(parts[0], BUSY) and all_random(model):
+        over = Looped()  # draw by draw where one of them keeps a CPU busy
     return torch.cat(
         [
-            torch.cat([draws(model, part, weights, over) for part in parts], axis + 1)
+            torch.cat([draws(model, part, weights, over, outputs) for part in parts], axis + 1)
             for weights in groups
         ]
     )
-
-
-def _way(model: nn.Module, part: Tensor) -> Over | None:
-    """Draw by draw where one of them keeps a CPU busy, see `BUSY`; else what `draws` takes."""
-    busy = part.device.type == "cpu" and part.numel() > BUSY
-    return Looped() if busy and all_random(model) else None
 
 
 def _members(model: nn.Module) -> int:

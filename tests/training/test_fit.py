@@ -298,7 +298,7 @@ def test_a_step_that_overlooks_a_loss_is_found_out_at_once():
 def test_batches_that_run_dry_are_told():
     net, objective, batches, optimizer = problem()
     once = iter(list(batches))
-    with pytest.raises(ValueError, match="at least one batch an epoch"):
+    with pytest.raises(ValueError, match="at least one batch per epoch"):
         list(bd.fit(net, objective, once, optimizer, 2))
 
 

@@ -9,7 +9,6 @@ import bayesdiv as bd
 from bayesdiv.compute import blocks
 from bayesdiv.objective.evidence import Evidence, RenyiVI
 from bayesdiv.training.steps import Recorded
-from bayesdiv.training.trials import fit_trials
 
 TRIALS, ROWS, INPUTS, EPOCHS = 3, 20, 4, 4
 
@@ -29,8 +28,9 @@ def made(trials: int) -> tuple[torch.Tensor, torch.Tensor]:
 def trained(models, objective, x, y, seeds, epochs=EPOCHS):
     stack = bd.stacked(models)
     optimizer = torch.optim.Adam([*stack.parameters(), *objective.parameters()], lr=1e-2)
-    told = list(fit_trials(stack, objective, x, y, optimizer, epochs, batch_size=8, seeds=seeds))
-    return stack, told
+    batches = bd.Batches(x, y, 8, list(seeds))
+    epochs = bd.fit(stack, objective, batches, optimizer, epochs, seed=0)
+    return stack, [epoch.trials for epoch in epochs]
 
 
 class Noise:
@@ -134,12 +134,13 @@ def test_shapes_that_do_not_fit_the_stack_are_refused():
     stack = bd.stacked([alone(0), alone(1)])
     optimizer = torch.optim.Adam([*stack.parameters(), *objective.parameters()])
     for args, seeds, rule in (
-        ((x[:1], y[:1]), [0, 1], r"stack of 2, got \(1, 20, 4\)"),
-        ((x, y), [0], "one a trial, 2, got 1"),
-        ((x[:, :5], y[:, :5]), [0, 1], "rows of x, 5, got 20"),
+        ((x[:1], y[:1]), [0], r"stack of 2, .* got x of \(1, 20, 4\)"),
+        ((x, y), [0], "one per trial, 2, got 1"),
+        ((x[:, :5], y[:, :5]), [0, 1], "5 in batches, got 20"),
+        ((x[0], y[0]), 0, r"one seed per trial of a stack of 2, .* got x of \(20, 4\)"),
     ):
         with pytest.raises(ValueError, match=rule):
-            next(fit_trials(stack, objective, *args, optimizer, 1, batch_size=4, seeds=seeds))
+            next(bd.fit(stack, objective, bd.Batches(*args, 4, seeds), optimizer, 1))
 
 
 def test_a_graphed_step_on_a_cpu_is_the_plain_one_and_says_so(caplog):
@@ -150,9 +151,8 @@ def test_a_graphed_step_on_a_cpu_is_the_plain_one_and_says_so(caplog):
         objective = bd.Objective(bd.Gaussian(torch.ones(2)), num_data=ROWS)
         stack = bd.stacked([alone(0), alone(1)])
         optimizer = torch.optim.Adam([*stack.parameters(), *objective.parameters()], lr=1e-2)
-        for _ in fit_trials(
-            stack, objective, x, y, optimizer, 2, batch_size=8, seeds=[0, 1], step=step
-        ):
+        batches = bd.Batches(x, y, 8, [0, 1])
+        for _ in bd.fit(stack, objective, batches, optimizer, 2, seed=0, step=step):
             pass
         found.append(stack.loc.detach())
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
@@ -181,15 +181,14 @@ def test_what_would_train_another_model_than_was_meant_is_refused():
         )
         more = objective.parameters() if all_of_it else []
         optimizer = torch.optim.Adam([*stack.parameters(), *more])
-        return next(
-            fit_trials(stack, objective, x, y, optimizer, 1, batch_size=batch_size, seeds=[0, 1])
-        )
+        batches = bd.Batches(x, y, batch_size, [0, 1])
+        return next(bd.fit(stack, objective, batches, optimizer, 1))
 
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
         begun(batch_size=0)
-    with pytest.raises(ValueError, match=r"strength .* shape \(2,\), one a trial, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"strength .* shape \(2,\), one per trial, got \(3,\)"):
         begun(strength=torch.ones(3))
-    with pytest.raises(ValueError, match=r"alpha .* shape \(2, 1\), one a trial, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"alpha .* shape \(2, 1\), one per trial, got \(2,\)"):
         begun(divergence=bd.JSG(torch.tensor([0.2, 0.3])))
     with pytest.raises(ValueError, match=r"lacks likelihood\.rho"):
         begun(all_of_it=False)

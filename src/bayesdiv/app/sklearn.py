@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -27,14 +27,12 @@ from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.likelihoods.gaussian import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.priors import FanIn, PriorFor
-from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp
+from bayesdiv.objective.objective import Objective
+from bayesdiv.objective.strength import Constraint, WarmUp
 from bayesdiv.prediction import TURN, predict
 from bayesdiv.predictive import Predictive
-from bayesdiv.training.fit import Batches, Epoch, EpochLoss, fit
-from bayesdiv.training.steps import Eager
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import Epoch, EpochLoss, fit
 
 Floats = NDArray[np.float64]
 Network = Callable[[int, int], nn.Module]
@@ -196,12 +194,6 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
         epochs = self.epochs or math.ceil(UPDATES / len(batches))
         schedule = CosineAnnealingLR(optimizer, epochs * len(batches))
 
-        def falling(*parts: Any) -> Loss:
-            loss = Eager()(*parts)
-            if optimizer.state:  # empty where the first loss is not finite, and `fit` stops
-                schedule.step()
-            return loss
-
         yield from fit(
             model,
             objective,
@@ -209,8 +201,8 @@ class _Tabular(BaseEstimator):  # type: ignore[misc]
             optimizer,
             epochs,
             seed=self._seed,
-            step=falling,
-            accelerator=cast("Accelerator", _OneDevice(device)),
+            schedule=schedule,
+            device=device,
         )
 
     def _groups(
@@ -542,28 +534,6 @@ class _Best:
     def restore(self) -> None:
         if self.state is not None:
             self.parts.load_state_dict(self.state)
-
-
-class _OneDevice:
-    """What `fit` asks of an accelerator, for one process on one device.
-
-    Accelerate's own keeps its device for the whole process: a later training on a GPU would stay
-    where this estimator was fitted.
-    """
-
-    process_index, num_processes = 0, 1
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-
-    def prepare(self, *parts: object) -> tuple[object, ...]:
-        return parts
-
-    def backward(self, loss: Tensor) -> None:
-        loss.backward()
-
-    def reduce(self, value: Tensor, reduction: str) -> Tensor:
-        return value
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
-from bayesdiv.training.fit import Batches, Epoch, EpochLoss, fit
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import Epoch, EpochLoss, fit
 
 
 def train(

@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import cast
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,17 @@ class Bayesian(nn.Module):
         self.layout = layout
         self.posterior = posterior
         self.prior = prior
+        # Where the weights of a call go: the dictionary of its module, the key in it, the name.
+        self._places = [
+            (owner._buffers, last, name)
+            for entry in layout.entries
+            for name in entry.names
+            for owner, last in (_place(module, name),)
+        ]
+        self._sizes = layout.sizes
+        if layout.channels_last:
+            # In the state, so that one of another order of the flat vector is refused.
+            self.register_buffer("channels_last", torch.ones(()))
         # Tensors in another dtype than the posterior. Their places hold an empty tensor of that
         # dtype, which follows the module to other ones.
         self._rounded = [
@@ -49,24 +60,49 @@ class Bayesian(nn.Module):
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
 
-    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """The network's output for one draw of its weights."""
-        (weights,) = self._given or self._posterior.rsample(1)
+        (weights,) = self._given or self.draw(1)
         return self.with_weights(weights, *inputs, **named)
 
-    def with_weights(self, weights: Tensor, *inputs: Tensor, **named: Tensor) -> Tensor:
+    def draw(
+        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
+    ) -> Tensor:
+        """Draws of the posterior, (samples, …, weights); see `Posterior.rsample`."""
+        return self._posterior.rsample(samples, dtype, seed)
+
+    def with_weights(self, weights: Tensor, *inputs: Any, **named: Any) -> Any:
         """The network's output for these weights, (…, weights).
 
-        Leading axes of the weights are trials: the inputs then carry them too.
+        Leading axes of the weights are trials: the inputs then carry them too. Where autocast is
+        on, vectors such as the weights of a norm are taken in the posterior's precision.
         """
         if weights.dim() > 1:
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             return each(weights, inputs, named)
-        tensors = self.layout.unflatten(weights)
+        tensors = self._tensors(weights)
+        if torch.compiler.is_compiling():
+            # Every name is given: torch must not look for ties, of which it would leave some.
+            return functional_call(self.module, tensors, inputs, named, tie_weights=False)
+        empty = [buffers[last] for buffers, last, _ in self._places]
+        try:
+            for buffers, last, name in self._places:
+                buffers[last] = tensors[name]
+            return self.module(*inputs, **named)
+        finally:
+            for (buffers, last, _), placeholder in zip(self._places, empty, strict=True):
+                buffers[last] = placeholder
+
+    def _tensors(self, weights: Tensor) -> dict[str, Tensor]:
+        """The weights by name, each in the dtype that its layer takes."""
+        pieces = weights.split(self._sizes)
+        full = self._posterior.mean.dtype
+        if weights.dtype != full and torch.is_autocast_enabled(weights.device.type):
+            pieces = _widened(pieces, self.layout, full)
+        tensors = self.layout.named(pieces)
         for name, owner, last in self._rounded:
             tensors[name] = _no_wider(tensors[name], _dtype(owner, last))
-        # Every name is given: torch must not look for ties, of which it would leave some behind.
-        return cast(Tensor, functional_call(self.module, tensors, inputs, named, tie_weights=False))
+        return tensors
 
     def q(self) -> Distribution:
         """The posterior: of each weight where it is a product, else of all weights jointly."""
@@ -107,6 +143,16 @@ def _dtype(owner: nn.Module, name: str) -> torch.dtype:
     return cast(Tensor, getattr(owner, name)).dtype
 
 
+def _widened(pieces: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """The pieces with those of vectors in another dtype, converted all at once."""
+    at = [index for index, entry in enumerate(layout.entries) if len(entry.shape) < 2]
+    if not at:
+        return tuple(pieces)
+    together = torch.cat([pieces[index] for index in at]).to(dtype)
+    wide = dict(zip(at, together.split([layout.sizes[index] for index in at]), strict=True))
+    return tuple(wide.get(index, piece) for index, piece in enumerate(pieces))
+
+
 def _no_wider(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """In this dtype, unless the tensor was drawn in one with fewer bits."""
     wider = torch.finfo(tensor.dtype).bits > torch.finfo(dtype).bits
@@ -129,9 +175,12 @@ def bayesianize(
     """Turn a module Bayesian; the module itself is left as it was.
 
     Its weights, pretrained or not, become the posterior mean, in single precision at least; draws
-    of each tensor are rounded to its own dtype. Weights that are tied, or a module
-    that is used twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`,
-    stay as they are. The row that an `nn.Embedding` keeps for padding is random like its others.
+    of each tensor are rounded to its own dtype. Weights that are tied, or a module that is used
+    twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`, stay as they
+    are and share memory with those of the module. The row that an `nn.Embedding` keeps for padding
+    is random like its others. Filters of a module that was put
+    `.to(memory_format=torch.channels_last)` lie in the flat vector in that order, so that a step
+    on channels-last inputs copies none.
 
     Args:
         module: any `nn.Module`.
@@ -209,14 +258,23 @@ def _chosen(module: nn.Module, where: Where) -> list[tuple[str, nn.Parameter]]:
 
 
 def _without(module: nn.Module, layout: Layout) -> nn.Module:
-    """A copy with empty buffers where the random weights were, to be filled in each call."""
-    bare = copy.deepcopy(module)
-    for entry in layout.entries:
-        for name in entry.names:
-            owner, last = _place(bare, name)
-            dtype = _dtype(owner, last)
-            del owner._parameters[last]
-            owner.register_buffer(last, torch.empty(0, dtype=dtype), persistent=False)
+    """A copy with empty buffers where the random weights were, to be filled in each call.
+
+    Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
+    """
+    names = [name for entry in layout.entries for name in entry.names]
+    memo: dict[int, Any] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name in names:
+            memo[id(parameter)] = parameter  # taken out below
+        elif not parameter.requires_grad and type(parameter) is nn.Parameter:
+            memo.setdefault(id(parameter), nn.Parameter(parameter.data, requires_grad=False))
+    bare = copy.deepcopy(module, memo)
+    for name in names:
+        owner, last = _place(bare, name)
+        dtype = _dtype(owner, last)
+        del owner._parameters[last]
+        owner.register_buffer(last, torch.empty(0, dtype=dtype), persistent=False)
     return bare
 
 
@@ -226,9 +284,8 @@ def bayesian_modules(model: nn.Module) -> list[Bayesian]:
 
 
 @contextmanager
-def using(model: nn.Module, weights: Sequence[Tensor]) -> Iterator[None]:
-    """For the time of the context, the Bayesian modules of `model` take these weights."""
-    modules = bayesian_modules(model)
+def lending(modules: Sequence[Bayesian], weights: Sequence[Tensor]) -> Iterator[None]:
+    """For the time of the context, these Bayesian modules take these weights."""
     before = [module._given for module in modules]
     try:
         for module, drawn in zip(modules, weights, strict=True):
@@ -237,6 +294,11 @@ def using(model: nn.Module, weights: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for module, given in zip(modules, before, strict=True):
             module._given = given
+
+
+def using(model: nn.Module, weights: Sequence[Tensor]) -> AbstractContextManager[None]:
+    """For the time of the context, the Bayesian modules of `model` take these weights."""
+    return lending(bayesian_modules(model), weights)
 
 
 @contextmanager
@@ -252,7 +314,8 @@ def at_mean(model: nn.Module) -> Iterator[None]:
         ...     bool((net(torch.ones(2, 3)) == source(torch.ones(2, 3))).all())
         True
     """
-    with using(model, [module.loc for module in bayesian_modules(model)]):
+    modules = bayesian_modules(model)
+    with lending(modules, [module.loc for module in modules]):
         yield
 
 

@@ -1,7 +1,7 @@
 """Names and shapes of weights on one side, one flat vector on the other."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,16 +29,38 @@ def unfrozen(name: str, parameter: nn.Parameter) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight tensor: all the names it goes by in the module, its shape, its offset."""
+    """One weight tensor: all the names it goes by in the module, its shape, its offset.
+
+    Args:
+        names: in the module.
+        shape: of the tensor.
+        offset: of its first weight in the flat vector.
+        order: of its axes in the flat vector; empty is that of the shape. A filter that was stored
+            with channels last, (out, in, h, w) in the memory order (out, h, w, in), keeps it: the
+            flat vector is then read as such a filter without a copy.
+    """
 
     names: tuple[str, ...]
     shape: torch.Size
     offset: int
+    order: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         """How many weights."""
         return self.shape.numel()
+
+    def flat(self, tensor: Tensor) -> Tensor:
+        """The tensor, expanded to the shape, as a piece of the flat vector."""
+        whole = tensor.expand(self.shape)
+        return (whole.permute(self.order) if self.order else whole).reshape(-1)
+
+    def shaped(self, piece: Tensor) -> Tensor:
+        """A piece of the flat vector as the tensor."""
+        if not self.order:
+            return piece.reshape(self.shape)
+        back = [self.order.index(axis) for axis in range(len(self.order))]
+        return piece.reshape([self.shape[axis] for axis in self.order]).permute(back)
 
     @property
     def fan_in(self) -> int:
@@ -62,13 +84,14 @@ class Layout:
     def of(cls, parameters: Iterable[tuple[str, Tensor]]) -> "Layout":
         """The layout of named tensors; names of the same tensor are grouped."""
         names: dict[int, list[str]] = {}
-        shapes: dict[int, torch.Size] = {}
+        tensors: dict[int, Tensor] = {}
         for name, parameter in list(parameters):  # a list, so that no id is given out twice
             names.setdefault(id(parameter), []).append(name)
-            shapes[id(parameter)] = parameter.shape
+            tensors[id(parameter)] = parameter
         entries, offset = [], 0
         for key, group in names.items():
-            entries.append(Entry(tuple(group), shapes[key], offset))
+            one = tensors[key]
+            entries.append(Entry(tuple(group), one.shape, offset, _order(one)))
             offset += entries[-1].size
         return cls(tuple(entries))
 
@@ -77,11 +100,19 @@ class Layout:
         """How many weights in all."""
         return sum(entry.size for entry in self.entries)
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many weights each tensor has."""
+        return [entry.size for entry in self.entries]
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether a filter lies in the flat vector with its channels last."""
+        return any(entry.order for entry in self.entries)
+
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """One vector out of tensors by name, each expanded to its weight's shape."""
-        return torch.cat(
-            [tensors[entry.names[0]].expand(entry.shape).reshape(-1) for entry in self.entries]
-        )
+        return torch.cat([entry.flat(tensors[entry.names[0]]) for entry in self.entries])
 
     def repeated(self, values: Tensor) -> Tensor:
         """A number per tensor, (…, tensors), for each of its weights, (…, weights).
@@ -100,9 +131,22 @@ class Layout:
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Tensors by every name out of one vector."""
         # One split and not a slice each, so that the backward pass is a single concatenation.
-        pieces = vector.split([entry.size for entry in self.entries])
+        return self.named(vector.split(self.sizes))
+
+    def named(self, pieces: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Tensors by every name out of the pieces of a vector."""
         return {
-            name: piece.reshape(entry.shape)
+            name: tensor
             for entry, piece in zip(self.entries, pieces, strict=True)
+            for tensor in (entry.shaped(piece),)
             for name in entry.names
         }
+
+
+def _order(tensor: Tensor) -> tuple[int, ...]:
+    """The order of the axes in memory where channels come last, else nothing."""
+    if tensor.dim() not in (4, 5) or tensor.is_contiguous():
+        return ()
+    wanted = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+    last = tensor.is_contiguous(memory_format=wanted)
+    return (0, *range(2, tensor.dim()), 1) if last else ()

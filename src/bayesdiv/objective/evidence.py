@@ -21,7 +21,7 @@ from torch.distributions import Distribution
 from torch.func import functional_call
 
 from bayesdiv.divergence import KL
-from bayesdiv.draws import Over, Weights, draws
+from bayesdiv.draws import Inputs, Over, Weights, draw_weights, draws
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.objective.objective import Loss, Objective
@@ -220,20 +220,18 @@ class Evidence(Objective):
         self,
         model: nn.Module,
         weights: Weights,
-        x: Tensor,
+        x: Inputs,
         y: Tensor,
-        posteriors: Sequence[Distribution] | None = None,
+        divergence: Tensor | None = None,
     ) -> Loss:
         """The loss of each trial of a stack by itself; of a single model, a number."""
         modules = bayesian_modules(model)
         if not modules:
             raise ValueError("the model must be Bayesian: a bound on the evidence needs its draws")
-        outputs = draws(model, x, weights, self.over)  # (S, trials…, B, …)
+        outputs = draws(model, x, weights, self.over, self.outputs)  # (S, trials…, B, …)
         trials = weights[0].dim() - 2
-        log_likelihood = self._log_likelihoods(
-            self._conditional(outputs), y, trials
-        )  # (S, trials…)
-        qs = posteriors or [module.q() for module in modules]
+        log_likelihood = self._log_likelihoods(self._likely(outputs), y, trials)  # (S, trials…)
+        qs = [module.q() for module in modules]
         ratios = self._ratios(modules, qs, weights, self.num_data * log_likelihood)
         loss = self.method.loss(ratios) / self.num_data
         if not self.method.lower_bound:
@@ -242,6 +240,14 @@ class Evidence(Objective):
             loss = loss + (own - own.detach())
         surplus = (self.num_data * log_likelihood - ratios.full).mean(0)
         return Loss(loss, -log_likelihood.mean(0), surplus)
+
+    def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
+        """All at once: a bound is no sum over draws."""
+        return [self.samples]
+
+    def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
+        """Draws in the precision of the parameters, since their densities are compared."""
+        return draw_weights(model, samples), None
 
     @staticmethod
     def _ratios(
@@ -260,7 +266,7 @@ class Evidence(Objective):
             score = score + posterior.log_prob(drawn.detach())
         return Ratios(full, path, score)
 
-    def _conditional(self, outputs: Tensor) -> Distribution:
+    def _likely(self, outputs: Tensor) -> Distribution:
         if self.method.lower_bound:
             return cast(Distribution, self.likelihood(outputs))
         fixed = {name: value.detach() for name, value in self.likelihood.named_parameters()}

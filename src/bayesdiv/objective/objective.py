@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
-from bayesdiv.compute.backend import prepare
+from bayesdiv.compute.backend import Prepared, prepare
 from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
-from bayesdiv.divergence.estimators import Computation, Estimator
-from bayesdiv.draws import Over, Weights, draw_weights, draws
+from bayesdiv.divergence.estimators import Estimator, Exact
+from bayesdiv.divergence.quadrature import Quadrature
+from bayesdiv.draws import Inputs, Outputs, Over, Weights, draws, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.objective.in_turn import Part, in_turn
+from bayesdiv.objective.strength import Strength, WarmUp, as_strength
 
 # What the choice of a rule depends on: the types of q and p, dtype and device of the weights.
 _Kind = tuple[type, type, torch.dtype, torch.device]
@@ -29,65 +33,29 @@ class Loss(NamedTuple):
     divergence: Tensor
 
 
+class _Rule(Protocol):
+    """What adds a divergence up over the weights."""
+
+    def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor: ...
+
+
 @dataclass(frozen=True)
-class WarmUp:
-    """A strength that rises from 0 to its value, linearly over the first epochs.
+class _Joint:
+    """The rule for a posterior that is no product: all weights together."""
 
-    Args:
-        epochs: in how many.
-        strength: the value it reaches.
-    """
+    divergence: Divergence
 
-    epochs: int
-    strength: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or not self.strength >= 0:
-            raise ValueError(
-                f"epochs must be at least 1 and strength not negative, got {self.epochs} and "
-                f"{self.strength}"
-            )
-
-    def value(self, epoch: int) -> float:
-        """The strength in an epoch, counted from 0."""
-        return self.strength * min(1.0, (epoch + 1) / self.epochs)
+    def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
+        return joint.total(self.divergence, q, p, weights)
 
 
-class Constraint(nn.Module):
-    """The constraint that the paper's loss comes from, kept instead of a fixed strength.
+class _Known(NamedTuple):
+    """What is looked up once for a model: its Bayesian modules and the rule for each."""
 
-        max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. const_obj)
-
-    The strength λ is the multiplier, learned by dual ascent along with the weights: it grows while
-    the divergence is above its limit and falls below. Give its parameter to the optimizer, which
-    `objective.parameters()` does.
-
-    Args:
-        epsilon: the limit, in nats a weight.
-        initial: λ to begin with.
-    """
-
-    def __init__(self, epsilon: float, initial: float = 1.0) -> None:
-        super().__init__()
-        if not epsilon > 0 or not initial > 0:
-            raise ValueError(f"epsilon and initial must be positive, got {epsilon} and {initial}")
-        self.epsilon = epsilon
-        self.log_strength = nn.Parameter(torch.tensor(float(initial)).log())
-
-    @property
-    def strength(self) -> Tensor:
-        """The multiplier λ as it stands."""
-        return self.log_strength.exp()
-
-    def ascent(self, divergence: Tensor, weights: int) -> Tensor:
-        """A term of value 0 whose gradient by log λ is the violation, with the sign of ascent."""
-        violation = divergence.detach() / weights - self.epsilon
-        term = -self.strength * violation
-        return term - term.detach()
-
-    def extra_repr(self) -> str:
-        """The limit and λ."""
-        return f"epsilon={self.epsilon:.4g}, strength={self.strength.item():.4g}"
+    model: "ref[nn.Module]"
+    modules: list[Bayesian]
+    rules: list[tuple[_Kind, _Rule]]
+    samples: bool  # whether a rule needs the draws
 
 
 class Objective(nn.Module):
@@ -106,7 +74,16 @@ class Objective(nn.Module):
             tensor gives each trial of a stack its own.
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
-        over: how several draws are run, see `draws`.
+        over: how several draws are run, see `draws`. One after the other or in chunks, the
+            gradients of each are formed before the next is drawn, so that memory does not grow with
+            the draws; a second derivative, and one by the inputs, then needs `Vectorized()`.
+        outputs: the tensor out of what the model returns; None takes the tensor itself, or its
+            `logits`.
+
+    Examples:
+        >>> from bayesdiv import JSA, Gaussian
+        >>> Objective(Gaussian(), JSA(0.3), num_data=100, samples=4).samples
+        4
     """
 
     def __init__(
@@ -115,126 +92,230 @@ class Objective(nn.Module):
         divergence: Divergence | None = None,
         *,
         num_data: int,
-        strength: float | Tensor | WarmUp | Constraint = 1.0,
+        strength: float | Tensor | WarmUp | Strength = 1.0,
         samples: int = 1,
         estimator: Estimator | None = None,
         over: Over | None = None,
+        outputs: Outputs | None = None,
     ) -> None:
         super().__init__()
-        self._warmed: Tensor
-        self._strengths: Tensor | None
         if divergence is not None and not isinstance(divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
         if num_data < 1:
             raise ValueError(f"num_data must be at least 1, got {num_data}")
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}")
-        if isinstance(strength, int | float | Tensor):
-            each = torch.as_tensor(strength)
-            if not bool(((each >= 0) & each.isfinite()).all()):
-                raise ValueError(f"strength must be finite and not negative, got {strength}")
         self.likelihood = likelihood
         self.divergence = KL() if divergence is None else divergence
         self.num_data = num_data
-        self.strength = strength
+        self.strength = as_strength(strength)
         self.samples = samples
         self.estimator = Auto() if estimator is None else estimator
         self.over = over
-        self.register_buffer("_warmed", torch.tensor(0.0), persistent=False)
-        own = strength if isinstance(strength, Tensor) else None
-        self.register_buffer("_strengths", own, persistent=False)
+        self.outputs = outputs
         self.epoch = 0
-        self._prepared: list[tuple[_Kind, Computation]] = []
+        self._known: _Known | None = None
 
-    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> Loss:
-        """The loss of one batch."""
-        # Computed once, for the draws and for the divergence.
-        posteriors = [module.q() for module in bayesian_modules(model)]
-        weights = draw_weights(model, self.samples, posteriors)
-        return self.given(model, weights, x, y, posteriors)
+    def forward(self, model: nn.Module, x: Inputs, y: Tensor) -> Loss:
+        """The loss of one batch; of a stack, the sum over its trials that are finite."""
+        total, nll, divergence = self.terms(model, x, y)
+        return Loss(total, nll.sum(), divergence.sum())
 
-    def given(
-        self,
-        model: nn.Module,
-        weights: Weights,
-        x: Tensor,
-        y: Tensor,
-        posteriors: Sequence[Distribution] | None = None,
-    ) -> Loss:
+    def terms(self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
+        """What is minimised, one number, and its parts for each trial, (trials…).
+
+        Args:
+            model: any module.
+            x: inputs.
+            y: targets.
+            share: by how much this process's part of the batch is larger than an equal one.
+        """
+        counts = self._counts(model, x)
+        if len(counts) > 1:
+            return self._in_turn(model, x, y, share, counts)
+        weights, divergence = self._drawn(model, self.samples)
+        return self._sum(self.each(model, weights, x, y, divergence), share, weights)
+
+    def given(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Loss:
         """The loss of one batch for given weight draws, which likelihood and divergence share."""
-        each = self.each(model, weights, x, y, posteriors)
-        total, nll, divergence = (part.sum() for part in each)
-        count = sum(drawn[0].numel() for drawn in weights)
-        if isinstance(self.strength, Constraint) and count > 0:
-            total = total + self.strength.ascent(divergence, count)
-        return Loss(total, nll, divergence)
+        total, nll, divergence = self._sum(self.each(model, weights, x, y), 1.0, weights)
+        return Loss(total, nll.sum(), divergence.sum())
 
     def each(
         self,
         model: nn.Module,
         weights: Weights,
-        x: Tensor,
+        x: Inputs,
         y: Tensor,
-        posteriors: Sequence[Distribution] | None = None,
+        divergence: Tensor | None = None,
     ) -> Loss:
-        """The loss of each trial of a stack by itself, (trials…); of a single model, a number."""
-        if posteriors is None:
-            posteriors = [module.q() for module in bayesian_modules(model)]
-        conditional = self.likelihood(draws(model, x, weights, self.over))
-        trials = weights[0].dim() - 2 if weights else 0
-        nll = self._nll(conditional, y, trials)
-        divergence = self._divergence(model, posteriors, weights, trials)
-        total = nll + self._strength(divergence) / self.num_data * divergence
-        return Loss(total, nll, divergence)
+        """The loss of each trial of a stack by itself, (trials…); of a single model, a number.
 
-    def _strength(self, divergence: Tensor) -> float | Tensor:
-        if isinstance(self.strength, WarmUp):
-            return self._warmed.to(divergence)
-        if isinstance(self.strength, Constraint):
-            return self.strength.strength.detach()
-        return self.strength if self._strengths is None else self._strengths.to(divergence)
+        Args:
+            model: any module.
+            weights: draws, see `draw_weights`.
+            x: inputs.
+            y: targets.
+            divergence: of each trial, where it is known already.
+        """
+        nll = self._nll(self._conditional(model, weights, x), y, _trials(weights))
+        if divergence is None:
+            divergence = self._divergence(model, weights)
+        return Loss(nll + self._penalty(divergence), nll, divergence)
+
+    def _conditional(self, model: nn.Module, weights: Weights, x: Inputs) -> Distribution:
+        made = self.likelihood(draws(model, x, weights, self.over, self.outputs))
+        return cast(Distribution, made)
+
+    def _penalty(self, divergence: Tensor) -> Tensor:
+        strength = self.strength.value()
+        if isinstance(strength, Tensor):
+            strength = strength.to(divergence)
+        return strength / self.num_data * divergence
+
+    def _sum(self, each: Loss, share: float | Tensor, weights: Weights) -> Loss:
+        """Trials that are finite added up; a single loss as it is, for it to be found out."""
+        total, nll, divergence = each
+        if not (isinstance(share, float) and share == 1.0):
+            # Processes are averaged alike, so the nll of one with more of the batch counts more.
+            total, nll = total + (share - 1.0) * nll, share * nll
+        term = self.strength.term(divergence, _count(weights)) if weights else None
+        total = _finite_sum(total if term is None else total + term)
+        return Loss(total, nll, divergence.expand_as(nll))
+
+    def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
+        """How many draws to hold at a time."""
+        modules = self._bayesian(model)
+        if self.samples == 1 or not modules or not self._separable(model, x):
+            return [self.samples]
+        single = modules[0].loc.dim() == 1
+        over = way(model, x, single=single) if self.over is None else self.over
+        return [self.samples] if over is None else over.groups(self.samples)
+
+    def _separable(self, model: nn.Module, x: Inputs) -> bool:
+        """Whether the loss is a sum over draws that may be differentiated one by one."""
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        alpha = getattr(self.divergence, "alpha", None)
+        learned = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
+        if any(tensor.requires_grad for tensor in learned):
+            return False
+        known = self._known_of(model)
+        return not (self._looked_up(model) if known is None else known).samples
+
+    def _in_turn(
+        self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
+    ) -> Loss:
+        """The same as the whole, with the gradients of each group of draws formed in turn."""
+
+        def group(count: int) -> Part:
+            weights = tuple(self._drawn_of(module, count) for module in self._bayesian(model))
+            nll = self._nll(self._conditional(model, weights, x), y, _trials(weights))
+            nll = share * (count / self.samples) * nll
+            return Part(_finite_sum(nll), nll)
+
+        def penalty() -> Part:
+            divergence = self._divergence(model, None)
+            total = self._penalty(divergence)
+            weights = sum(module.layout.size for module in self._bayesian(model))
+            term = self.strength.term(divergence, weights)
+            return Part(_finite_sum(total if term is None else total + term), divergence)
+
+        parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
+        total, nll, divergence = in_turn(group, counts, penalty, parameters)
+        return Loss(total, nll, divergence.expand_as(nll))
 
     @property
     def epoch(self) -> int:
-        """The epoch that a `WarmUp` is in, counted from 0; told by `fit`."""
+        """The epoch that a `WarmUp` is in, counted from 0; set by `fit`."""
         return self._epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
         self._epoch = epoch
-        if isinstance(self.strength, WarmUp):
-            # Kept in a tensor: a compiled step would be compiled anew for every other number.
-            self._warmed.fill_(self.strength.value(epoch))
+        self.strength.begin(epoch)
 
     def prepare(self, model: nn.Module) -> None:
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
-        pairs = [(module.q(), module.p()) for module in bayesian_modules(model)]
-        self._prepared = [(_kind(q, p), self._rule(q, p)) for q, p in pairs]
+        self._known = self._looked_up(model)
 
-    def _divergence(
-        self, model: nn.Module, posteriors: Sequence[Distribution], weights: Weights, trials: int
-    ) -> Tensor:
-        """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
-        first = next(model.parameters(), None)
-        total = torch.zeros((), device=None if first is None else first.device)
+    def _looked_up(self, model: nn.Module) -> _Known:
         modules = bayesian_modules(model)
-        for index, (q, drawn) in enumerate(zip(posteriors, weights, strict=True)):
-            p = modules[index].p()
-            own = self._computation(index, q, p)(q, p, drawn)
-            total = total + (own if trials else own.sum())
-        return total
+        pairs = [(module.q(), module.p()) for module in modules]
+        rules = [(_kind(q, p), self._found(q, p)) for q, p in pairs]
+        samples = any(self._samples(q, p) for q, p in pairs)
+        return _Known(ref(model), modules, rules, samples)
 
-    def _computation(self, index: int, q: Distribution, p: Distribution) -> Computation:
-        """The rule looked up before, unless it was for another kind of model."""
-        if index < len(self._prepared) and self._prepared[index][0] == _kind(q, p):
-            return self._prepared[index][1]
-        return self._rule(q, p)
-
-    def _rule(self, q: Distribution, p: Distribution) -> Computation:
-        """The sum over the weights of a product, by the estimator; else all weights together."""
+    def _found(self, q: Distribution, p: Distribution) -> _Rule:
         if q.event_shape:
-            return partial(joint.total, self.divergence)
-        return prepare(self.estimator, self.divergence, q, p).total
+            return _Joint(self.divergence)
+        return prepare(self.estimator, self.divergence, q, p)
+
+    def _samples(self, q: Distribution, p: Distribution) -> bool:
+        """Whether the divergence may need the draws."""
+        if q.event_shape:
+            return True
+        way = self.estimator
+        if isinstance(way, Auto):
+            way = way.choose(self.divergence.reduced(), q, p)
+        return not isinstance(way, Exact | Quadrature)
+
+    def _known_of(self, model: nn.Module) -> _Known | None:
+        known = self._known
+        return known if known is not None and known.model() is model else None
+
+    def _bayesian(self, model: nn.Module) -> list[Bayesian]:
+        """The Bayesian modules of a model, as looked up if it is the one."""
+        known = self._known_of(model)
+        return bayesian_modules(model) if known is None else known.modules
+
+    def _rule(self, index: int, q: Distribution, p: Distribution) -> _Rule:
+        """The rule looked up before, unless it was for another kind of model."""
+        known = self._known
+        if known is not None and index < len(known.rules):
+            kind, rule = known.rules[index]
+            if kind == _kind(q, p):
+                return rule
+        return self._found(q, p)
+
+    def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
+        """Draws of all Bayesian modules, and the divergence, from one pass where there is one."""
+        modules = self._bayesian(model)
+        if not modules:
+            return (), None
+        weights, totals = [], []
+        for index, module in enumerate(modules):
+            if not _is_product_draw(module):
+                weights.append(self._drawn_of(module, samples))
+                totals.append(self._total(index, module, weights[-1]))
+                continue
+            q, p = module.q(), module.p()
+            rule = cast(Prepared, self._rule(index, q, p))
+            drawn, total = rule.draw_and_total(q, p, samples, _autocast(q.mean))
+            weights.append(drawn)
+            totals.append(total if drawn.dim() > 2 else total.sum())
+        return tuple(weights), sum(totals[1:], totals[0])
+
+    def _drawn_of(self, module: Bayesian, samples: int) -> Tensor:
+        return module.draw(samples, _autocast(module.loc))
+
+    def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
+        """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
+        modules = self._bayesian(model)
+        if not modules:
+            first = next(model.parameters(), None)
+            return torch.zeros((), device=None if first is None else first.device)
+        drawn: Sequence[Tensor | None] = [None] * len(modules) if weights is None else weights
+        totals = [
+            self._total(index, module, own)
+            for index, (module, own) in enumerate(zip(modules, drawn, strict=True))
+        ]
+        return sum(totals[1:], totals[0])
+
+    def _total(self, index: int, module: Bayesian, weights: Tensor | None) -> Tensor:
+        q, p = module.q(), module.p()
+        total = self._rule(index, q, p).total(q, p, weights)
+        return total if module.loc.dim() > 1 else total.sum()
 
     def _nll(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
         return -self._log_likelihoods(conditional, y, trials).mean(0)
@@ -244,7 +325,7 @@ class Objective(nn.Module):
         wanted = conditional.batch_shape[1:] + conditional.event_shape
         if y.shape != wanted:
             raise ValueError(
-                f"targets must have shape {tuple(wanted)}, one a prediction, got {tuple(y.shape)}"
+                f"targets must have shape {tuple(wanted)}, one per prediction, got {tuple(y.shape)}"
             )
         if isinstance(conditional, Bernoulli):
             y = y.to(conditional.logits.dtype)
@@ -259,9 +340,56 @@ class Objective(nn.Module):
 
     def extra_repr(self) -> str:
         """What the loss is made of."""
-        strength = "" if isinstance(self.strength, nn.Module) else f", strength={self.strength}"
-        return f"{self.divergence}, num_data={self.num_data}, samples={self.samples}{strength}"
+        known = f"{self.divergence}, num_data={self.num_data}, samples={self.samples}"
+        return f"{known}, strength={self.strength.extra_repr()}"
+
+
+class LossModule(nn.Module):
+    """Objective over model: the module whose forward is the loss, so that gradients synchronise.
+
+    It is what `fit` trains, wraps for several processes and compiles.
+
+    Examples:
+        >>> from bayesdiv import Gaussian
+        >>> loss = LossModule(Objective(Gaussian(), num_data=4), nn.Linear(2, 1))
+        >>> loss(torch.ones(4, 2), torch.ones(4)).total.shape
+        torch.Size([])
+    """
+
+    def __init__(self, objective: Objective, model: nn.Module) -> None:
+        super().__init__()
+        self.objective = objective
+        self.model = model
+
+    def forward(self, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
+        """What is minimised, and its parts for each trial, see `Objective.terms`."""
+        return self.objective.terms(self.model, x, y, share)
 
 
 def _kind(q: Distribution, p: Distribution) -> _Kind:
     return type(q), type(p), q.mean.dtype, q.mean.device
+
+
+def _is_product_draw(module: Bayesian) -> bool:
+    """Whether draws of the posterior are draws of its marginals, which one pass may make."""
+    return type(module.posterior) is MeanField
+
+
+def _autocast(like: Tensor) -> torch.dtype | None:
+    """The dtype that autocast will give the weights, or None where it is off."""
+    kind = like.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
+def _trials(weights: Weights) -> int:
+    """How many axes of trials there are."""
+    return weights[0].dim() - 2 if weights else 0
+
+
+def _count(weights: Weights) -> int:
+    return sum(drawn.shape[-1] for drawn in weights)
+
+
+def _finite_sum(each: Tensor) -> Tensor:
+    """The sum over trials that are finite; a single number as it is, for it to be found out."""
+    return each if each.dim() == 0 else torch.where(each.isfinite(), each, 0.0).sum()

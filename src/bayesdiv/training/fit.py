@@ -1,21 +1,27 @@
-"""The training loop: a generator of epochs, on one device or many."""
+"""The training loop: a generator of epochs, on one device or many, of one model or a stack."""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesdiv.objective.objective import Constraint, Loss, Objective, WarmUp
+from bayesdiv.draws import leaves
+from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.objective.objective import Loss, LossModule, Objective
+from bayesdiv.training.batches import Batches, Unpack, examples, on, own_part, pair
+from bayesdiv.training.places import Place, place_of
 from bayesdiv.training.steps import Eager, Step
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-Batch = tuple[Tensor, Tensor]
+# Spreads the seeds of processes over all that a generator tells apart, its last 32 bits included.
+_SPREAD = 0x9E3779B97F4A7C15
 
 
 class EpochLoss(NamedTuple):
@@ -26,60 +32,40 @@ class EpochLoss(NamedTuple):
     divergence: float
 
 
+class TrialLosses(NamedTuple):
+    """Means over an epoch for each trial of a stack, (trials,), on the CPU; NaN if it diverged."""
+
+    nll: Tensor
+    divergence: Tensor
+
+
 class Epoch(NamedTuple):
-    """What `fit` yields: the epoch's number from 1, its loss, the strength, the time it took."""
+    """What `fit` yields: the epoch's number from 1, its loss, the strength, the time it took.
+
+    The loss of a stack is the sum over its trials that are finite; `trials` has each by itself.
+    """
 
     number: int
     loss: EpochLoss
     strength: float
     seconds: float
+    trials: TrialLosses | None = None
 
 
 class Diverged(RuntimeError):
     """Raised when a loss is NaN or infinite: names the batch, the term and what to do."""
 
 
-class Batches:
-    """Tensors in memory, shuffled anew in each epoch and cut into batches; the last may be short.
+class Schedule(Protocol):
+    """A schedule of the learning rate, such as those of torch."""
 
-    Args:
-        x: inputs, examples along the first axis.
-        y: targets.
-        size: examples a batch.
-        seed: what the order of epoch n is drawn from, together with n, so that it can be repeated.
-
-    Examples:
-        >>> [len(y) for x, y in Batches(torch.zeros(5, 2), torch.zeros(5), size=2)]
-        [2, 2, 1]
-    """
-
-    def __init__(self, x: Tensor, y: Tensor, size: int, seed: int = 0) -> None:
-        if len(x) != len(y):
-            raise ValueError(f"x and y must have as many examples, got {len(x)} and {len(y)}")
-        if len(x) == 0:
-            raise ValueError("there must be at least one example, got 0")
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}")
-        self.x, self.y, self.size, self.seed = x, y, size, seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Take the order of this epoch."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.x) / self.size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        order = torch.randperm(len(self.x), generator=generator).to(self.x.device)
-        for places in order.split(self.size):
-            yield self.x[places], self.y[places]
+    def step(self) -> None:
+        """Go on by one update."""
 
 
 def own_draws(seed: int, rank: int) -> int:
     """Every process draws weights of its own: more draws for the same time. The default."""
-    return seed + 7919 * rank
+    return (seed + rank * _SPREAD) % (1 << 63)
 
 
 def same_draws(seed: int, rank: int) -> int:
@@ -87,25 +73,10 @@ def same_draws(seed: int, rank: int) -> int:
     return seed
 
 
-class _Together(nn.Module):
-    """Objective over model: the module whose forward is the loss, so that gradients synchronise."""
-
-    def __init__(self, objective: Objective, model: nn.Module) -> None:
-        super().__init__()
-        self.objective = objective
-        self.model = model
-
-    def forward(self, x: Tensor, y: Tensor, share: float = 1.0) -> Loss:
-        loss = cast(Loss, self.objective(self.model, x, y))
-        # Ranks are averaged alike, so the nll of a rank with more of the batch counts for more.
-        own = share * loss.nll
-        return Loss(loss.total + (own - loss.nll), own, loss.divergence) if share != 1.0 else loss
-
-
 def fit(
     model: nn.Module,
     objective: Objective,
-    batches: Iterable[Batch],
+    batches: Iterable[Any],
     optimizer: Optimizer,
     epochs: int,
     *,
@@ -113,27 +84,40 @@ def fit(
     seed: int | None = None,
     seeding: Callable[[int, int], int] = own_draws,
     step: Step | None = None,
+    schedule: Schedule | None = None,
+    unpack: Unpack = pair,
     transform: Callable[[nn.Module], nn.Module] | None = None,
+    autocast: torch.dtype | None = None,
+    device: torch.device | str | None = None,
     accelerator: "Accelerator | None" = None,
 ) -> Iterator[Epoch]:
     """Train, and yield after each epoch; what else is to happen is the body of your `for`.
 
-    Validation, a schedule, keeping the best weights, early stopping (`break`) are lines of the
-    caller. Runs on one device, or on several processes under `torchrun` or `accelerate launch`,
-    where each takes its part of every batch.
+    Validation, keeping the best weights (`bayesdiv.training.best.Best`), early stopping (`break`)
+    are lines of the caller. Runs on one device, or on several processes under `torchrun` or
+    `accelerate launch`, where each takes its part of every batch. A stack of trials (`stacked`) is
+    trained by the same call with `Batches` that have one seed per trial: a trial whose loss is no
+    longer finite leaves the others as they are, its losses and its weights are NaN from then on.
 
     Args:
-        model: a `Bayesian`, a module with some inside, or a deterministic one.
+        model: a `Bayesian`, a module with some inside, a stack of trials, or a deterministic one.
         objective: the loss.
-        batches: of inputs and targets; iterated once an epoch, `set_epoch` called if there is one.
+        batches: `Batches`, a loader of torch, or any iterable; iterated once per epoch,
+            `set_epoch` called if there is one.
         optimizer: over the parameters of both model and objective.
         epochs: how many in all.
         first: how many are done already, to go on from a saved state.
         seed: repeats a run exactly; the noise of epoch n is drawn from it and n alone.
         seeding: what several processes draw their weights from: `own_draws` or `same_draws`.
-        step: one update; None is `Eager()`.
+        step: one update, `Eager()` if None, or `Recorded()`.
+        schedule: of the learning rate, stepped after each update.
+        unpack: from what a loader yields to inputs and targets, `pair` if they are two;
+            `labelled("labels")` of `bayesdiv.training.batches` for mappings.
         transform: applied to the loss module once, such as `torch.compile`.
-        accelerator: for another device or mixed precision, `Accelerator(mixed_precision="bf16")`.
+        autocast: the dtype of activations and drawn weights inside the network, such as
+            torch.bfloat16; parameters, loss and divergence keep theirs.
+        device: where to train; None is the GPU if there is one.
+        accelerator: of accelerate, in the place of the last two.
 
     Examples:
         >>> import bayesdiv as bd
@@ -145,55 +129,61 @@ def fit(
         >>> [epoch.number for epoch in bd.fit(net, objective, bd.Batches(x, y, 16), optimizer, 2)]
         [1, 2]
     """
-    from accelerate import Accelerator
-
-    _check(model, objective, batches, optimizer)
-    step = Eager() if step is None else step
-    accelerator = accelerator or Accelerator()
-    model.to(accelerator.device)
+    check(model, objective, batches, optimizer)
+    place = place_of(accelerator, device)
+    model.to(place.device)
+    objective.to(place.device)
     objective.prepare(model)  # after the move: a rule may depend on the device
-    together: nn.Module = _Together(objective, model)
-    together, optimizer = accelerator.prepare(together, optimizer)
-    together = together if transform is None else transform(together)
-    rank, world = accelerator.process_index, accelerator.num_processes
-    if isinstance(batches, torch.utils.data.DataLoader):
-        batches, place = accelerator.prepare(batches), (0, 1)  # which deals the batches out itself
-    else:
-        place = (rank, world)
+    module, optimizer, batches = place.prepare(LossModule(objective, model), optimizer, batches)
+    module = module if transform is None else transform(module)
+    feed = _feed(batches, unpack, place)
+    update = Eager() if step is None else step
+
+    def loss_of(*arguments: Any) -> Loss:
+        x_y_share = feed.opened(*arguments)
+        with _casting(place.device, autocast):
+            loss: Loss = module(*x_y_share)
+        return loss
+
     for number in range(first, epochs):
         began = time.perf_counter()
         objective.epoch = number
-        together.train()
+        module.train()
         if seed is not None:
-            torch.manual_seed(seeding(seed * 1_000_003 + number, rank))
+            torch.manual_seed(seeding(seed * 1_000_003 + number, place.rank))
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
-        losses, sizes = [], []
-        for index, batch in enumerate(batches):
-            own = _own_part(batch, accelerator.device, *place)
-            loss = step(together, own, optimizer, accelerator.backward)
-            losses.append(_checked(loss, own, index, number))
-            sizes.append(batch[1].numel())  # targets, so that leading trials do not matter
-        if not losses:
-            raise ValueError("batches must yield at least one batch an epoch, got none")
-        mean = _mean(losses, sizes, number, accelerator)
-        yield Epoch(number + 1, mean, _strength(objective), time.perf_counter() - began)
+        sums = _Sums(number)
+        for arguments, size in feed:
+            loss = update(loss_of, arguments, optimizer, place.backward)
+            sums.add(loss, size, lambda arguments=arguments: feed.opened(*arguments))  # type: ignore[misc]
+            if schedule is not None:
+                schedule.step()
+        mean, trials = sums.mean(place)
+        seconds = time.perf_counter() - began
+        yield Epoch(number + 1, mean, objective.strength.report(), seconds, trials)
 
 
-def _check(
-    model: nn.Module, objective: Objective, batches: Iterable[Batch], optimizer: Optimizer
+def _casting(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+def check(
+    model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
 ) -> None:
-    """What is easily forgotten, and would train another model than was meant."""
-    if isinstance(batches, Batches) and len(batches.x) != objective.num_data:
+    """Refuse what is easily forgotten, and would train another model than was meant."""
+    rows = examples(batches)
+    if rows is not None and rows != objective.num_data:
         raise ValueError(
-            f"num_data must be the number of training examples, {len(batches.x)} in batches, got "
+            f"num_data must be the number of training examples, {rows} in batches, got "
             f"{objective.num_data}"
         )
-    check_optimizer(model, objective, optimizer)
-
-
-def check_optimizer(model: nn.Module, objective: Objective, optimizer: Optimizer) -> None:
-    """Refuse an optimizer that lacks a parameter that is to learn."""
+    modules = bayesian_modules(model)
+    trials = modules[0].loc.shape[:-1] if modules else torch.Size()
+    objective.strength.check(trials)
+    _check_alpha(objective, trials)
+    if isinstance(batches, Batches):
+        _check_trials(batches, trials)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, part in (("model", model), ("objective", objective)):
         for key, parameter in part.named_parameters():
@@ -204,31 +194,124 @@ def check_optimizer(model: nn.Module, objective: Objective, optimizer: Optimizer
                 )
 
 
-def _own_part(batch: Batch, device: torch.device, rank: int, world: int) -> tuple[Any, ...]:
-    """This process's part of a batch, and by how much it is larger than an equal part."""
-    x, y = (tensor.to(device, non_blocking=True) for tensor in batch)
-    if world == 1:
-        return x, y
-    if len(x) < world:
+def _check_alpha(objective: Objective, trials: torch.Size) -> None:
+    alpha = getattr(objective.divergence, "alpha", None)
+    if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
         raise ValueError(
-            f"a batch must have an example for each of {world} processes, got {len(x)}"
+            f"alpha given as a tensor must have shape {(*trials, 1)}, one per trial, got "
+            f"{tuple(alpha.shape)}"
         )
-    own = x[rank::world], y[rank::world]
-    return (*own, len(own[0]) * world / len(x))
 
 
-def _checked(loss: Loss, batch: tuple[Any, ...], index: int, epoch: int) -> Loss:
-    """The loss, if finite; on a GPU it is looked at once an epoch, not to halt every step."""
-    if loss.total.device.type != "cpu" or bool(loss.total.isfinite()):
-        return loss
-    raise Diverged(_diagnosis(loss.nll.item(), index, epoch, batch))
+def _check_trials(batches: Batches, trials: torch.Size) -> None:
+    seeds = () if batches.seeds is None else (len(batches.seeds),)
+    if seeds != tuple(trials):
+        raise ValueError(
+            f"batches must have one seed per trial of a stack of {trials.numel()}, x and y that "
+            f"begin with the axes (trials, rows), got x of {tuple(leaves(batches.x)[0].shape)}"
+        )
 
 
-def _diagnosis(nll: float, index: int, epoch: int, batch: tuple[Any, ...] | None) -> str:
-    where = f"batch {index + 1} of epoch {epoch + 1}"
-    if batch is not None and not all(
-        bool(part.isfinite().all()) for part in batch[:2] if part.is_floating_point()
-    ):
+class _Feed(Protocol):
+    """Arguments of the loss of each batch with the number of targets, and how they are opened."""
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]: ...
+
+    def opened(self, *arguments: Any) -> tuple[Any, ...]: ...
+
+
+def _feed(batches: Iterable[Any], unpack: Unpack, place: Place) -> _Feed:
+    if isinstance(batches, Batches):
+        if batches.y.device == place.device:
+            return _Gathered(batches, place)
+        return _Loaded(batches, pair, place)
+    return _Loaded(batches, unpack, place)
+
+
+class _Gathered:
+    """Batches that live where they are used: a step is given places and gathers there itself."""
+
+    def __init__(self, batches: Batches, place: Place) -> None:
+        self.batches, self.place = batches, place
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
+        rank, world = self.place.rank, self.place.world
+        for places in self.batches.places():
+            count = places.shape[-1]
+            if world == 1:
+                yield (places,), count
+                continue
+            if count < world:
+                raise ValueError(
+                    f"a batch must have an example for each of {world} processes, got {count}"
+                )
+            own = places[..., rank::world]
+            yield (own, own.shape[-1] * world / count), count
+
+    def opened(self, places: Tensor, share: float = 1.0) -> tuple[Any, ...]:
+        return (*self.batches.gathered(places), share)
+
+
+class _Loaded:
+    """Batches that come from elsewhere and are moved to the device."""
+
+    def __init__(self, batches: Iterable[Any], unpack: Unpack, place: Place) -> None:
+        self.batches, self.unpack, self.place = batches, unpack, place
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
+        place = self.place
+        for found in self.batches:
+            batch = on(place.device, self.unpack(found))
+            own = batch if place.world == 1 else own_part(batch, place.rank, place.world)
+            yield own, batch[1].numel()
+
+    def opened(self, *arguments: Any) -> tuple[Any, ...]:
+        return arguments
+
+
+class _Sums:
+    """Losses of an epoch added up where they are; on a GPU the host waits once, at the end."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch, self.count, self.size = epoch, 0, 0
+        self.sums: list[Tensor] = []
+
+    def add(self, loss: Loss, size: int, data: Callable[[], tuple[Any, ...]]) -> None:
+        """Add the loss of a batch of this size; on a CPU, if it is finite."""
+        total = loss.total
+        if total.device.type == "cpu" and not bool(total.isfinite()):
+            raise Diverged(_diagnosis(loss.nll.item(), self._where(self.count + 1), data()))
+        parts = [part.detach() for part in loss]
+        if self.sums:
+            torch._foreach_add_(self.sums, parts, alpha=size)
+        else:
+            self.sums = [part * size for part in parts]
+        self.count += 1
+        self.size += size
+
+    def mean(self, place: Place) -> tuple[EpochLoss, TrialLosses | None]:
+        """Means over the examples."""
+        if not self.sums:
+            raise ValueError("batches must yield at least one batch per epoch, got none")
+        whole = torch.cat([part.reshape(-1) for part in self.sums]) / self.size
+        total, *rest = place.mean(whole).cpu().unbind()
+        nll, divergence = torch.stack(rest).chunk(2)
+        if self.sums[1].dim():
+            finite = nll.isfinite() & divergence.isfinite()
+            parts = [torch.where(finite, part, 0.0).sum().item() for part in (nll, divergence)]
+            return EpochLoss(total.item(), *parts), TrialLosses(nll, divergence)
+        if not math.isfinite(total.item()):
+            raise Diverged(_diagnosis(nll.item(), self._where(), ()))
+        return EpochLoss(total.item(), nll.item(), divergence.item()), None
+
+    def _where(self, batch: int | None = None) -> str:
+        epoch = f"epoch {self.epoch + 1}"
+        return epoch if batch is None else f"batch {batch} of {epoch}"
+
+
+def _diagnosis(nll: float, where: str, batch: tuple[Any, ...]) -> str:
+    data = [tensor for tensor in leaves(batch) if tensor.is_floating_point()]
+    if not all(bool(tensor.isfinite().all()) for tensor in data):
         return f"the data of {where} hold NaN or infinite values: clean them first"
     if not math.isfinite(nll):
         return (
@@ -239,25 +322,3 @@ def _diagnosis(nll: float, index: int, epoch: int, batch: tuple[Any, ...] | None
         f"the divergence in {where} is not finite: use JSA, which is bounded, a prior whose "
         "support holds the posterior, or a larger start scale"
     )
-
-
-def _mean(
-    losses: list[Loss], sizes: list[int], epoch: int, accelerator: "Accelerator"
-) -> EpochLoss:
-    stacked = torch.stack([torch.stack(loss) for loss in losses])  # (batches, 3)
-    if not bool(stacked[:, 0].isfinite().all()):
-        index = int((~stacked[:, 0].isfinite()).nonzero()[0])
-        raise Diverged(_diagnosis(stacked[index, 1].item(), index, epoch, None))
-    weights = torch.tensor(sizes, dtype=stacked.dtype, device=stacked.device)
-    mean = (stacked * weights.unsqueeze(1)).sum(0) / weights.sum()
-    mean = cast(Tensor, accelerator.reduce(mean, reduction="mean"))
-    return EpochLoss(*mean.tolist())
-
-
-def _strength(objective: Objective) -> float:
-    strength = objective.strength
-    if isinstance(strength, Constraint):
-        return strength.strength.item()
-    if isinstance(strength, Tensor):
-        return strength.mean().item()  # of a stack whose trials have their own
-    return strength.value(objective.epoch) if isinstance(strength, WarmUp) else float(strength)

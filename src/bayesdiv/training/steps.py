@@ -8,20 +8,18 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bayesdiv.objective.objective import Loss
 
 log = logging.getLogger(__name__)
 
+# From what computes the loss, its arguments, the optimizer and what forms gradients to the loss.
 Step = Callable[[Callable[..., Loss], tuple[Any, ...], Optimizer, Callable[[Tensor], None]], Loss]
 Result = TypeVar("Result")
-_Key = tuple[tuple[torch.Size, torch.dtype], ...]
-
-
-class _Recording(NamedTuple):
-    graph: torch.cuda.CUDAGraph
-    batch: tuple[Tensor, ...]
-    loss: Loss
+WARM = 2
+"""Steps before a recording: they make the optimizer's state, build tables, compile and choose
+algorithms, all of which a recording must not."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +33,30 @@ class Eager:
         optimizer: Optimizer,
         backward: Callable[[Tensor], None],
     ) -> Loss:
-        """One update."""
+        """One update; none where the loss on a CPU is not finite, which `fit` reports."""
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(*batch)
         if loss.total.device.type == "cpu" and not bool(loss.total.isfinite()):
-            return loss  # reported by `fit`; the weights stay as they were
+            return loss
         backward(loss.total)
         optimizer.step()
         return Loss(*(part.detach() for part in loss))
 
 
-class Recorded:
-    """A `step` for `fit` and `fit_trials` that replays a recording on a GPU.
+class _Recording(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    loss: Loss
 
-    The first step of each batch shape runs as usual, the second is recorded, all later ones are a
-    single launch. The optimizer must keep its state on the GPU: `Adam(…, capturable=True)`; a
-    learning rate that is to change must be a tensor. On a CPU it is the plain step, told once.
+
+class Recorded:
+    """A step for `fit` that replays a recording on a GPU: small networks wait for launches.
+
+    The first two steps of each shape of a batch run as usual, the third is recorded, all later ones
+    are a single launch. Batches that live on the GPU (`Batches`) are gathered inside it. A compiled
+    loss (`fit(…, transform=torch.compile)`) is recorded as it is compiled. The optimizer must
+    keep its state on the GPU: `Adam(…, capturable=True)`. Its learning rate is put in a tensor, so
+    that schedules of torch work. On a CPU it is the plain step, which the log says once.
 
     Examples:
         >>> import bayesdiv as bd
@@ -58,9 +64,9 @@ class Recorded:
     """
 
     def __init__(self) -> None:
-        self._seen: set[_Key] = set()
-        self._recorded: dict[_Key, _Recording] = {}
-        self._told = False
+        self._seen: dict[Any, int] = {}
+        self._recordings: dict[Any, _Recording] = {}
+        self._said = False
 
     def __call__(
         self,
@@ -69,27 +75,42 @@ class Recorded:
         optimizer: Optimizer,
         backward: Callable[[Tensor], None],
     ) -> Loss:
-        """One update."""
-        if not all(isinstance(part, Tensor) and part.is_cuda for part in batch):
-            self._tell()
+        """One update. The loss is valid until the next one of the same shape."""
+        parts, spec = tree_flatten(batch)
+        if not all(isinstance(part, Tensor) and part.is_cuda for part in parts):
+            self._say()
             return Eager()(loss_of, batch, optimizer, backward)
-        key = tuple((part.shape, part.dtype) for part in batch)
-        if key not in self._seen:
-            # Makes the optimizer's state and every lazily built table, which a recording must not.
-            self._seen.add(key)
-            return aside(lambda: Eager()(loss_of, batch, optimizer, backward))
-        if key not in self._recorded:
-            self._recorded[key] = _recorded(loss_of, batch, optimizer, backward)
-        recorded = self._recorded[key]
-        for kept, part in zip(recorded.batch, batch, strict=True):
-            kept.copy_(part)
-        recorded.graph.replay()
-        return Loss(*(part.clone() for part in recorded.loss))
+        key = (spec, *((part.shape, part.dtype) for part in parts))
+        if key not in self._recordings:
+            seen = self._seen.get(key, 0)
+            if seen == 0:
+                _ready(optimizer)
+            if seen < WARM:
+                self._seen[key] = seen + 1
+                return aside(lambda: Eager()(loss_of, batch, optimizer, backward))
+            inputs = [part.clone() for part in parts]
+            kept = tree_unflatten(inputs, spec)
+            self._recordings[key] = _recorded(
+                lambda: Eager()(loss_of, kept, optimizer, backward), inputs
+            )
+        recording = self._recordings[key]
+        torch._foreach_copy_(recording.inputs, parts)
+        recording.graph.replay()
+        return recording.loss
 
-    def _tell(self) -> None:
-        if not self._told:
+    def _say(self) -> None:
+        if not self._said:
             log.info("there is no CUDA graph on a CPU: steps run as usual")
-            self._told = True
+            self._said = True
+
+
+def _ready(optimizer: Optimizer) -> None:
+    """Check the optimizer, and put its learning rates where a recording sees them change."""
+    if not all(group.get("capturable", True) for group in optimizer.param_groups):
+        raise ValueError("the optimizer must be capturable for Recorded(): give capturable=True")
+    for group in optimizer.param_groups:
+        if isinstance(group.get("lr"), float):
+            group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
 
 
 def aside(run: Callable[[], Result]) -> Result:
@@ -102,16 +123,8 @@ def aside(run: Callable[[], Result]) -> Result:
     return result
 
 
-def _recorded(
-    loss_of: Callable[..., Loss],
-    batch: tuple[Tensor, ...],
-    optimizer: Optimizer,
-    backward: Callable[[Tensor], None],
-) -> _Recording:
-    if not all(group.get("capturable", True) for group in optimizer.param_groups):
-        raise ValueError("the optimizer must be capturable for Recorded(): give capturable=True")
-    kept = tuple(part.clone() for part in batch)
+def _recorded(run: Callable[[], Loss], inputs: list[Tensor]) -> _Recording:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        loss = Eager()(loss_of, kept, optimizer, backward)
-    return _Recording(graph, kept, loss)
+        loss = run()
+    return _Recording(graph, inputs, loss)

@@ -17,7 +17,8 @@ from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.search import Aim, Best, Search, Tell
 from bayesdiv.app.tuning.workers import tune
 from bayesdiv.divergence import Divergence
-from bayesdiv.training.fit import Batches, fit
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import fit
 
 REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
 

@@ -1,0 +1,96 @@
+"""A loss over several draws whose gradients are formed draw by draw: memory for one of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+
+class Part(NamedTuple):
+    """A summand of the loss: what is differentiated, one number, and its value for each trial."""
+
+    total: Tensor
+    each: Tensor
+
+
+def in_turn(
+    group: Callable[[int], Part],
+    counts: Sequence[int],
+    penalty: Callable[[], Part],
+    parameters: Sequence[nn.Parameter],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of all groups of draws and the penalty, and the two for each trial.
+
+    The forward pass draws one group, runs it, differentiates it and forgets it before the next;
+    the backward pass hands the gradients over. There is no second derivative, and the two parts
+    carry no gradient of their own.
+
+    Args:
+        group: the part of so many draws, already divided by the number of all draws.
+        counts: draws in each group.
+        penalty: the part that does not depend on draws.
+        parameters: what the gradients are taken by.
+    """
+    made = _InTurn.apply(group, counts, penalty, *parameters)  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor, Tensor], made)
+
+
+class _InTurn(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        group: Callable[[int], Part],
+        counts: Sequence[int],
+        penalty: Callable[[], Part],
+        *parameters: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gradients: list[Tensor | None] = [None] * len(parameters)
+        parts = [_differentiated(lambda n=n: group(n), parameters, gradients) for n in counts]  # type: ignore[misc]
+        last = _differentiated(penalty, parameters, gradients)
+        ctx.gradients = gradients
+        total = torch.stack([part.total for part in (*parts, last)]).sum()
+        nll, divergence = torch.stack([part.each for part in parts]).sum(0), last.each
+        ctx.mark_non_differentiable(nll, divergence)
+        return total, nll, divergence
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError(
+                "draws that run in turn have gradients for one backward pass: give "
+                "over=Vectorized() for a second one"
+            )
+        return (None, None, None, *(g if g is None else g.mul_(grad) for g in gradients))
+
+
+def _differentiated(
+    make: Callable[[], Part], parameters: Sequence[Tensor], gradients: list[Tensor | None]
+) -> Part:
+    """A part without its graph, whose gradients were added to those so far."""
+    with torch.enable_grad():
+        part = make()
+    if part.total.requires_grad:
+        found = torch.autograd.grad(part.total, parameters, allow_unused=True)
+        for index, new in enumerate(_own(found)):
+            gradients[index] = _added(gradients[index], new)
+    return Part(part.total.detach(), part.each.detach())
+
+
+def _own(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The gradients, each with memory of its own, so that they can be added to in place."""
+    seen: set[int] = set()
+    own: list[Tensor | None] = []
+    for one in gradients:
+        if one is not None and (one.data_ptr() in seen or 0 in one.stride()):
+            one = one.clone(memory_format=torch.contiguous_format)
+        seen.update([] if one is None else [one.data_ptr()])
+        own.append(one)
+    return own
+
+
+def _added(sofar: Tensor | None, new: Tensor | None) -> Tensor | None:
+    if sofar is None or new is None:
+        return new if sofar is None else sofar
+    return sofar.add_(new)

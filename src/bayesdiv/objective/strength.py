@@ -1,0 +1,205 @@
+"""What stands before the divergence: λ as a number, one per trial, rising, or kept by a limit."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+# A multiplier far above 1 must not fill an optimizer's memory of gradients: dual ascent moves
+# log λ by λ · violation, with λ taken as 2 at most.
+STEEPEST = 2.0
+
+
+class Strength(nn.Module, ABC):
+    """λ behind one protocol: what the loss takes, what an epoch reports, what else is learned."""
+
+    @abstractmethod
+    def value(self) -> float | Tensor:
+        """λ as the loss takes it, a number or one per trial."""
+
+    @abstractmethod
+    def report(self) -> float:
+        """λ as an epoch reports it, the mean over the trials."""
+
+    def begin(self, epoch: int) -> None:
+        """Take the value of this epoch, counted from 0."""
+
+    def term(self, divergence: Tensor, weights: int) -> Tensor | None:
+        """What the loss gains in each trial: of value 0, for its gradient alone; None is nothing.
+
+        Args:
+            divergence: summed over the weights, (trials…).
+            weights: how many there are in each trial.
+        """
+        return None
+
+    def check(self, trials: torch.Size) -> None:
+        """Refuse a stack that this strength does not fit."""
+
+
+class Fixed(Strength):
+    """A number, or a tensor with one per trial of a stack."""
+
+    each: Tensor
+
+    def __init__(self, strength: float | Tensor) -> None:
+        super().__init__()
+        given = torch.as_tensor(strength)
+        if not bool(((given >= 0) & given.isfinite()).all()):
+            raise ValueError(f"strength must be finite and not negative, got {strength}")
+        self.number = None if isinstance(strength, Tensor) else strength
+        self.register_buffer("each", given, persistent=False)
+
+    def value(self) -> float | Tensor:
+        """As given."""
+        return self.each if self.number is None else self.number
+
+    def report(self) -> float:
+        """The number, or the mean over the trials."""
+        return self.each.double().mean().item() if self.number is None else float(self.number)
+
+    def check(self, trials: torch.Size) -> None:
+        """One per trial, or one for all."""
+        _check_shape("strength given as a tensor", self.each, trials)
+
+    def extra_repr(self) -> str:
+        """The number, or one per trial."""
+        return f"{self.value()}"
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A strength that rises from 0 to its value, linearly over the first epochs.
+
+    Args:
+        epochs: in how many.
+        strength: the value it reaches.
+
+    Examples:
+        >>> [WarmUp(epochs=4).value(epoch) for epoch in range(5)]
+        [0.25, 0.5, 0.75, 1.0, 1.0]
+    """
+
+    epochs: int
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or not self.strength >= 0:
+            raise ValueError(
+                f"epochs must be at least 1 and strength not negative, got {self.epochs} and "
+                f"{self.strength}"
+            )
+
+    def value(self, epoch: int) -> float:
+        """The strength in an epoch, counted from 0."""
+        return self.strength * min(1.0, (epoch + 1) / self.epochs)
+
+
+class Rising(Strength):
+    """The strength that a `WarmUp` has in the epoch at hand."""
+
+    now: Tensor
+
+    def __init__(self, plan: WarmUp) -> None:
+        super().__init__()
+        self.plan = plan
+        # In a tensor: a compiled step would be compiled anew for every other number, and a
+        # recorded one would keep the first.
+        self.register_buffer("now", torch.tensor(plan.value(0)), persistent=False)
+
+    def begin(self, epoch: int) -> None:
+        """Take the value of this epoch."""
+        self.now.fill_(self.plan.value(epoch))
+
+    def value(self) -> Tensor:
+        """That of the epoch."""
+        return self.now
+
+    def report(self) -> float:
+        """That of the epoch."""
+        return self.now.item()
+
+    def extra_repr(self) -> str:
+        """The plan."""
+        return f"{self.plan}"
+
+
+class Constraint(Strength):
+    """The constraint that the paper's loss comes from, kept instead of a fixed strength.
+
+        max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. const_obj)
+
+    The strength λ is the multiplier, learned by dual ascent along with the weights: it grows while
+    the divergence is above its limit and falls below. Give its parameter to the optimizer, which
+    `objective.parameters()` does. It reaches its value from any initial one: log λ moves by
+    min(λ, 2) · (D/weights - ε), so that a λ far too large is not slow to leave.
+
+    Args:
+        epsilon: the limit, in nats per weight.
+        initial: λ to begin with; a tensor gives each trial of a stack its own multiplier.
+
+    Examples:
+        >>> Constraint(epsilon=0.1, initial=torch.ones(3)).value()
+        tensor([1., 1., 1.])
+    """
+
+    def __init__(self, epsilon: float, initial: float | Tensor = 1.0) -> None:
+        super().__init__()
+        first = torch.as_tensor(initial, dtype=torch.get_default_dtype())
+        if not epsilon > 0 or not bool((first > 0).all()):
+            raise ValueError(f"epsilon and initial must be positive, got {epsilon} and {initial}")
+        self.epsilon = epsilon
+        self.log_strength = nn.Parameter(first.log())
+
+    @property
+    def strength(self) -> Tensor:
+        """The multiplier λ as it stands, one per trial."""
+        return self.log_strength.exp()
+
+    def value(self) -> Tensor:
+        """λ, through which no gradient flows."""
+        return self.strength.detach()
+
+    def report(self) -> float:
+        """λ, or the mean over the trials."""
+        return self.value().double().mean().item()
+
+    def term(self, divergence: Tensor, weights: int) -> Tensor:
+        """A term of value 0 whose gradient by log λ is the violation, with the sign of ascent."""
+        violation = divergence.detach() / weights - self.epsilon
+        slope = self.value().clamp(max=STEEPEST) * violation
+        return slope * (self.log_strength.detach() - self.log_strength)
+
+    def check(self, trials: torch.Size) -> None:
+        """One multiplier per trial: one for all would keep the limit in none of them."""
+        if self.log_strength.shape != trials:
+            raise ValueError(
+                f"a Constraint must have one multiplier per trial, shape {tuple(trials)}, got "
+                f"{tuple(self.log_strength.shape)}: give initial=torch.ones({trials.numel()})"
+            )
+
+    def extra_repr(self) -> str:
+        """The limit and λ."""
+        shown = self.value().tolist()
+        each = [shown] if isinstance(shown, float) else shown
+        return f"epsilon={self.epsilon:.4g}, strength={', '.join(f'{one:.4g}' for one in each)}"
+
+
+def as_strength(strength: float | Tensor | WarmUp | Strength) -> Strength:
+    """Any way to give a strength, behind the one protocol.
+
+    Examples:
+        >>> as_strength(0.5).value(), as_strength(WarmUp(epochs=2)).report()
+        (0.5, 0.5)
+    """
+    if isinstance(strength, Strength):
+        return strength
+    return Rising(strength) if isinstance(strength, WarmUp) else Fixed(strength)
+
+
+def _check_shape(name: str, given: Tensor, trials: torch.Size) -> None:
+    if given.dim() and given.shape != trials:
+        raise ValueError(
+            f"{name} must have shape {tuple(trials)}, one per trial, got {tuple(given.shape)}"
+        )

@@ -1,0 +1,173 @@
+"""What a step reads: batches of tensors that live on any device, and how a loader is unpacked."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from bayesdiv.draws import Inputs, leaves
+
+Batch = tuple[Inputs, Tensor]
+# From what a loader yields to inputs and targets.
+Unpack = Callable[[Any], Batch]
+
+
+class Batches:
+    """Tensors in memory, shuffled anew in each epoch and cut into batches; the last may be short.
+
+    The tensors stay on the device where they are, and batches are gathered there. Inputs stored
+    with channels last stay so.
+
+    Args:
+        x: inputs, examples along the first axis: a tensor, or a tuple or mapping of them.
+        y: targets.
+        size: examples per batch.
+        seed: what the order of epoch n is drawn from, together with n, so that it can be repeated.
+            One per trial for a stack: trials are then the first axis of x and y, and trials
+            with equal seeds share an order.
+        transform: applied to the inputs of each batch where they are, such as augmentation.
+        drop_last: leave out a last batch that is short, as torch's loaders do.
+
+    Examples:
+        >>> [len(y) for x, y in Batches(torch.zeros(5, 2), torch.zeros(5), size=2)]
+        [2, 2, 1]
+    """
+
+    def __init__(
+        self,
+        x: Inputs,
+        y: Tensor,
+        size: int,
+        seed: int | Sequence[int] = 0,
+        *,
+        transform: Callable[[Any], Inputs] | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        self.seeds = None if isinstance(seed, int) else list(seed)
+        axes = 1 if self.seeds is None else 2
+        _check(leaves(x), y, size, axes)
+        if self.seeds is not None and len(self.seeds) != len(y):
+            raise ValueError(f"seed must be one per trial, {len(y)}, got {len(self.seeds)}")
+        self.x, self.y, self.size, self.seed = x, y, size, seed
+        self.rows: int = y.shape[axes - 1]
+        self.transform, self.drop_last = transform, drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the order of this epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        whole = self.rows // self.size
+        return whole if self.drop_last and whole else math.ceil(self.rows / self.size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.gathered(places) for places in self.places())
+
+    def places(self) -> Iterator[Tensor]:
+        """Where the examples of each batch stand, (size,) or (trials, size), on their device."""
+        order = self._order().to(self.y.device, non_blocking=True)
+        return iter(order.split(self.size, -1)[: len(self)])
+
+    def gathered(self, places: Tensor) -> Batch:
+        """The batch of these examples."""
+        trial = None
+        if self.seeds is not None:
+            trial = torch.arange(len(places), device=places.device).unsqueeze(1)
+        x = tree_map_only(Tensor, lambda tensor: _taken(tensor, places, trial), self.x)
+        x = x if self.transform is None else self.transform(x)
+        return x, _taken(self.y, places, trial)
+
+    def _order(self) -> Tensor:
+        """A permutation, or one per trial from its own seed."""
+        if self.seeds is None:
+            return _permutation(self.rows, int(self.seed), self.epoch)  # type: ignore[arg-type]
+        drawn = {own: _permutation(self.rows, own, self.epoch) for own in dict.fromkeys(self.seeds)}
+        return torch.stack([drawn[own] for own in self.seeds])
+
+
+def _permutation(rows: int, seed: int, epoch: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(rows, generator=generator)
+
+
+def _taken(values: Tensor, places: Tensor, trial: Tensor | None) -> Tensor:
+    """Some of the examples, in the memory format in which they lie."""
+    if trial is not None:
+        return values[trial, places]
+    if values.dim() != 4 or values.is_contiguous():
+        return values.index_select(0, places)
+    return values.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
+
+
+def _check(x: Sequence[Tensor], y: Tensor, size: int, axes: int) -> None:
+    for tensor in x:
+        if tensor.shape[:axes] != y.shape[:axes]:
+            one, two = (_rows(side, axes) for side in (tensor, y))
+            raise ValueError(f"x and y must have as many examples, got {one} and {two}")
+    if y.shape[:axes].numel() == 0:
+        raise ValueError("there must be at least one example, got 0")
+    if size < 1:
+        raise ValueError(f"size must be at least 1, got {size}")
+
+
+def _rows(tensor: Tensor, axes: int) -> int | tuple[int, ...]:
+    return len(tensor) if axes == 1 else tuple(tensor.shape[:axes])
+
+
+def pair(batch: Any) -> Batch:
+    """Inputs and targets of a batch that is a pair of them: the default of `fit(unpack=…)`."""
+    if isinstance(batch, Mapping) or len(batch) != 2:
+        kind = type(batch).__name__
+        raise ValueError(
+            f"a batch must be a pair of inputs and targets, got a {kind} of {len(batch)}: give "
+            'unpack=, such as labelled("labels") for a mapping'
+        )
+    x, y = batch
+    return x, y
+
+
+def labelled(label: str) -> Unpack:
+    """What `fit(unpack=…)` takes for batches that are mappings, the targets under this key.
+
+    Examples:
+        >>> labelled("y")({"ids": torch.zeros(2), "y": torch.ones(2)})
+        ({'ids': tensor([0., 0.])}, tensor([1., 1.]))
+    """
+
+    def unpack(batch: Any) -> Batch:
+        if not isinstance(batch, Mapping) or label not in batch:
+            known = list(batch) if isinstance(batch, Mapping) else type(batch).__name__
+            raise ValueError(f"a batch must have the key {label!r} for its targets, got {known}")
+        return {key: value for key, value in batch.items() if key != label}, batch[label]
+
+    return unpack
+
+
+def on(device: torch.device, batch: Batch) -> Batch:
+    """The batch on a device."""
+    x, y = batch
+    moved = tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), x)
+    return moved, y.to(device, non_blocking=True)
+
+
+def own_part(batch: Batch, rank: int, world: int) -> tuple[Inputs, Tensor, float]:
+    """A process's part of a batch, and by how much it is larger than an equal part."""
+    x, y = batch
+    if len(y) < world:
+        raise ValueError(
+            f"a batch must have an example for each of {world} processes, got {len(y)}"
+        )
+    own = y[rank::world]
+    return tree_map_only(Tensor, lambda t: t[rank::world], x), own, len(own) * world / len(y)
+
+
+def examples(batches: Iterable[Any]) -> int | None:
+    """How many examples an epoch has, where the batches say so."""
+    if isinstance(batches, Batches):
+        return batches.rows
+    data = getattr(batches, "dataset", None)
+    return len(data) if isinstance(data, Sized) else None

@@ -1,0 +1,63 @@
+"""The weights of the best epoch, kept where they are and put back at the end."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+State = dict[str, dict[str, Tensor]]
+
+
+def state_of(parts: Mapping[str, nn.Module]) -> State:
+    """A copy of all that the modules hold, on their devices."""
+    return {
+        name: {key: value.detach().clone() for key, value in part.state_dict().items()}
+        for name, part in parts.items()
+    }
+
+
+def put_back(state: State, parts: Mapping[str, nn.Module]) -> None:
+    """Give the modules what they held."""
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
+
+
+class Kept(NamedTuple):
+    """An epoch, its score and the weights: one value, so that Ctrl-C meets it whole."""
+
+    epoch: int
+    score: float
+    state: State
+
+
+class Best:
+    """Remembers the weights of the epoch with the lowest score, the first of equal ones.
+
+    Args:
+        **parts: the modules to remember, such as `model=net, objective=objective`.
+
+    Examples:
+        >>> net = nn.Linear(1, 1)
+        >>> best = Best(model=net)
+        >>> best.after(1, 0.5), best.after(2, 0.7)
+        (True, False)
+        >>> best.restore()
+        1
+    """
+
+    def __init__(self, **parts: nn.Module) -> None:
+        self.parts = parts
+        self.kept = Kept(0, math.inf, state_of(parts))
+
+    def after(self, epoch: int, score: float) -> bool:
+        """Note an epoch; whether it is the best so far."""
+        better = score < self.kept.score
+        if better:
+            self.kept = Kept(epoch, score, state_of(self.parts))
+        return better
+
+    def restore(self) -> int:
+        """Put the best weights back; the epoch that they are from, 0 for those at the start."""
+        put_back(self.kept.state, self.parts)
+        return self.kept.epoch
