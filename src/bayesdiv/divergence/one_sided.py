@@ -96,13 +96,20 @@ class OneSided(NodeRule):
         """The sum over nodes."""
         alpha, mixture = weights_of(divergence)
         count = self.nodes or NODES
-        nodes = equally_spaced(count, window(count, mixture(alpha)))
+        laid_out = equally_spaced(count, window(count, mixture(alpha)))
+        moves = isinstance(alpha, Tensor) and alpha.requires_grad
 
-        def rule(block: Standard, alpha: Number) -> Terms:
-            return one_sided(block, mixture(alpha), nodes)
+        def compute(q: Distribution, p: Distribution) -> Tensor:
+            nodes = laid_out
+            if moves and not traced():  # an alpha that nears an end needs a wider window
+                nodes = equally_spaced(count, window(count, mixture(alpha)))
 
-        block = BLOCK // count
-        return lambda q, p: one_pass(rule, cast(Normal, q), cast(Normal, p), alpha, block)
+            def rule(block: Standard, alpha: Number) -> Terms:
+                return one_sided(block, mixture(alpha), nodes)
+
+            return one_pass(rule, cast(Normal, q), cast(Normal, p), alpha, BLOCK // count)
+
+        return compute
 
 
 class _Edges(NamedTuple):
