@@ -12,6 +12,7 @@ best setting of each (the first of the grid where nothing was tuned) and judges 
 """
 
 import argparse
+import gc
 import json
 import sys
 import tarfile
@@ -131,7 +132,7 @@ def run(job: Job, arguments: argparse.Namespace, parts: dict[str, Part]) -> list
     try:
         found = METHODS[job.method].train(task, **job.settings)
     except bd.Diverged:
-        found = [Result(job.method, job.settings, None)]
+        found = [Result(job.method, {"setting": repr(job.settings)}, None)]
     facts = _facts(job, task, time.perf_counter() - began)
     return [
         _judge(job, place, result, facts, arguments, sets, y)
@@ -306,6 +307,7 @@ def _train_all(arguments: argparse.Namespace, began: float) -> None:
             print(f"no time is left for {job.key()} and what follows it", flush=True)
             break
         print(*run(job, arguments, parts), sep="\n", flush=True)
+        gc.collect()  # recorded steps hold their memory until then
         longest[job.case] = max(longest.get(job.case, 0), time.perf_counter() - now)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import Auto, MonteCarlo
-from bayesdiv.app.nets import MLP
+from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, Points
 from bayesdiv.divergence.estimators import Estimator

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.quasirandom import SobolEngine
 
-from bayesdiv.app.nets import MLP
+from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.divergence import JSA, UnmodifiedJSA
 from bayesdiv.likelihoods.gaussian import Gaussian
 from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bayesdiv import metrics
-    from bayesdiv.app.sklearn import BayesianClassifier, BayesianRegressor
+    from bayesdiv.app.sklearn.estimators import BayesianClassifier, BayesianRegressor
     from bayesdiv.divergence import (
         JSA,
         JSG,
@@ -107,7 +107,7 @@ __all__ = [
 
 # Where each name is defined; type checkers read the imports above, which say the same.
 _HOMES = {
-    "bayesdiv.app.sklearn": "BayesianClassifier BayesianRegressor",
+    "bayesdiv.app.sklearn.estimators": "BayesianClassifier BayesianRegressor",
     "bayesdiv.divergence": "ChiSquared Divergence JSA JSG KL Renyi ReverseKL TotalVariation "
     "WeightedKL",
     "bayesdiv.divergence.auto": "Auto",
@@ -136,7 +136,7 @@ _HOMES = {
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}
-_ROOMS = ("calibration",)  # reached as bayesdiv.calibration, without a name in __all__
+_ROOMS = ("calibration", "outliers")  # reached as bayesdiv.calibration, not in __all__
 
 
 class _Package(ModuleType):

@@ -17,9 +17,11 @@ import torch
 from rich.console import Console
 from scipy.stats import norm
 
-from bayesdiv.app import checkpoint, cli, console, plots, runs, tuning
+from bayesdiv.app import checkpoint, cli, console, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.data.loading import load
+from bayesdiv.app.tuning import search as searches
+from bayesdiv.app.tuning import study as studies
 from bayesdiv.training.fit import Diverged
 from command import call
 
@@ -80,6 +82,40 @@ def test_compare_of_classes_counts_false_negatives_and_marks_the_best(classes, c
     out = capsys.readouterr().out
     assert "missed" in out
     assert "* best" in out
+
+
+def test_compare_reads_the_file_once(numbers, monkeypatch):
+    read, times = pd.read_csv, []
+    monkeypatch.setattr(
+        pd, "read_csv", lambda *given, **how: times.append(given) or read(*given, **how)
+    )
+    assert call("compare", numbers, "--divergences", "KL", "JSA:0.3", "--seeds", 3, *QUICK) == 0
+    assert len(times) == 1
+
+
+def executed(*arguments: object) -> set[str]:
+    """The modules of ours that a command runs, in a process of its own."""
+    code = (
+        "import sys\nfrom bayesdiv.__main__ import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    names = [name for name in sys.modules if name.startswith('bayesdiv')]\n"
+        "    print('modules', *names, 'optuna' * ('optuna' in sys.modules))"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(out.splitlines()[-1].split()[1:])
+
+
+def test_a_command_runs_its_own_files_alone(run, numbers):
+    others = ("bayesdiv.app.tuning", "bayesdiv.app.report", "bayesdiv.app.data.uci")
+    shown = executed("show", run)
+    assert "bayesdiv.app.cli.show" in shown
+    assert "optuna" not in shown
+    assert not {name for name in shown if name.startswith(others)}
+    compared = executed("compare", numbers, "--divergences", "KL", "--seeds", 1, *QUICK)
+    assert "bayesdiv.app.cli.compare" in compared
+    assert not {name for name in compared if name.startswith(others)}
+    assert {name for name in compared if ".cli." in name} == {"bayesdiv.app.cli.compare"}
 
 
 SAME = {"nll": 1.5, "rmse": 0.25}
@@ -656,12 +692,12 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     child = subprocess.Popen(
         command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True
     )
-    search = tuning.Search(Path("t/search.db"), name="numbers-JSA")
+    search = searches.Search(Path("t/search.db"), name="numbers-JSA")
 
     def finished() -> int:
         if not Path("t/search.db").exists():
             return 0
-        return sum(tried.state in ("complete", "pruned") for tried in tuning.trials(search))
+        return sum(tried.state in ("complete", "pruned") for tried in studies.trials(search))
 
     wait_for(finished, child)
     child.send_signal(signal.SIGINT)
@@ -671,7 +707,7 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     assert "Traceback" not in told
     done = finished()
     assert 0 < done < 90
-    assert "failed" not in {tried.state for tried in tuning.trials(search)}
+    assert "failed" not in {tried.state for tried in studies.trials(search)}
     assert call("tune", numbers, *options, "--trials", done + 2) == 0
     assert finished() == done + 2
     assert len(pd.read_csv("t/trials.csv").query("state in ('complete', 'pruned')")) == done + 2
@@ -872,7 +908,7 @@ def test_a_diverging_training_names_the_batch_and_the_remedy(numbers, capsys):
 
 
 def test_help_shows_one_worked_example_a_command(capsys):
-    for command in cli.COMMANDS:
+    for command in cli.commands():
         assert call(command, "--help") == 0
         assert f"Example: bayesdiv {command}" in " ".join(capsys.readouterr().out.split())
 

@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.sklearn import BayesianClassifier, BayesianRegressor
+from bayesdiv import BayesianClassifier, BayesianRegressor
 
 QUICK = {"epochs": 20, "batch_size": 64, "learning_rate": 0.03, "test_samples": 20}
 WIDE = bd.Prior(Normal, loc=0.0, scale=10.0)

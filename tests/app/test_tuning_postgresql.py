@@ -15,8 +15,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from bayesdiv.app import tuning
-from bayesdiv.app.tuning import Search
+from bayesdiv.app.tuning import study as studies
+from bayesdiv.app.tuning import workers
+from bayesdiv.app.tuning.search import Search
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 for program in ("initdb", "pg_ctl"):
@@ -87,10 +88,10 @@ def test_a_search_survives_a_killed_worker_and_counts_every_trial_once(url, tmp_
     search = Search(url, trials=24, workers=4, heartbeat=1)
     killer = threading.Thread(target=kill_the_one_that_waits, args=(tmp_path / "waiting",))
     killer.start()
-    best = tuning.tune(waits_in_the_first_trial, search)
+    best = workers.tune(waits_in_the_first_trial, search)
     killer.join()
 
-    found = tuning.trials(search)
+    found = studies.trials(search)
     lost = int((tmp_path / "waiting").read_text().split()[0])
     assert [tried.number for tried in found if tried.state == "failed"] == [lost]
     (again,) = [tried for tried in found if tried.retry_of is not None]
@@ -111,5 +112,5 @@ def test_a_finished_search_is_not_run_again_and_a_longer_one_goes_on(url):
         return trial.suggest_float("x", 0, 1)
 
     for wanted in (3, 3, 5):
-        tuning.tune(objective, Search(url, name="longer", trials=wanted))
+        workers.tune(objective, Search(url, name="longer", trials=wanted))
     assert calls == [0, 1, 2, 3, 4]

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from bayesdiv.app.data.augmentation import Prepare
+from bayesdiv.training.augmentation import Prepare
 from benchmarks.field import tables
 from benchmarks.field.corruptions import CORRUPTIONS, corrupted
 from benchmarks.field.data import (
@@ -242,7 +242,7 @@ def test_a_run_that_would_not_end_in_time_is_not_begun(tmp_path, capsys):
     assert not list((tmp_path / "runs").glob("*.json"))
 
 
-@pytest.mark.parametrize("name", ["dropout", "swag", "kl", "jsg", "jsa"])
+@pytest.mark.parametrize("name", ["dropout", "swag", "kl", "jsa", "jsg_natural"])
 def test_every_method_of_our_own_code_trains_and_is_judged(tmp_path, capsys, name):
     write_toy(tmp_path / "data")
     main(options(tmp_path, "--stage", "tune", "--only", name, "--limit", "3", "--guess", "0.1"))

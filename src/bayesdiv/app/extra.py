@@ -19,13 +19,13 @@ EXTRA = (
 )
 
 
-def require() -> None:
-    """Complain where a package of the extra is not installed.
+def require(*names: str) -> None:
+    """Complain where one of these packages, or of all in the extra, is not installed.
 
     Raises:
         ModuleNotFoundError: with the command that installs them.
     """
-    absent = [name for name in EXTRA if not _is_there(name)]
+    absent = [name for name in names or EXTRA if not _is_there(name)]
     if absent:
         raise ModuleNotFoundError(
             f"this part of bayesdiv needs {', '.join(absent)}: pip install 'bayesdiv[app]'"

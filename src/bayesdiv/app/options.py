@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from bayesdiv import divergence as divergences
 from bayesdiv.app import task as tasks
-from bayesdiv.app.data.images import Images
 from bayesdiv.app.data.loading import opened, parted
 from bayesdiv.app.data.noise import Bias
 from bayesdiv.app.data.splits import DataError, Splits
@@ -17,6 +16,8 @@ from bayesdiv.divergence import JSA, JSG, Divergence
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
+
+    from bayesdiv.app.data.images import Images
 
 
 def command_parser(description: str, example: str) -> "ArgumentParser":
@@ -58,13 +59,13 @@ def add_data(command: "ArgumentParser") -> None:
     )
 
 
-def open_data(settings: "Namespace") -> Table | Images:
+def open_data(settings: "Namespace") -> "Table | Images":
     """The data that a command is to use, read once."""
     task = None if settings.task is None else tasks.named(settings.task)
     return opened(settings.data, target=settings.target, task=task)
 
 
-def part_data(source: Table | Images, settings: "Namespace", seed: int) -> Splits:
+def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Splits:
     """The data in three parts, split by this seed."""
     bias = None if settings.bias is None else Bias.parse(settings.bias)
     if not math.isfinite(settings.noise):

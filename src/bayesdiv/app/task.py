@@ -74,7 +74,7 @@ def names() -> list[str]:
 
     Examples:
         >>> names()
-        ['classification', 'regression']
+        ['classification', 'counts', 'regression']
     """
     return sorted(found.name for found in pkgutil.iter_modules(tasks.__path__))
 
@@ -83,11 +83,11 @@ def named(name: str) -> type[Task]:
     """A task by its name.
 
     Examples:
-        >>> named("regression").__name__
-        'Regression'
+        >>> named("counts").__name__
+        'Counts'
         >>> named("ranks")
         Traceback (most recent call last):
-        ValueError: task must be one of classification, regression, got ranks
+        ValueError: task must be one of classification, counts, regression, got ranks
     """
     if name not in names():
         raise ValueError(f"task must be one of {', '.join(names())}, got {name}")

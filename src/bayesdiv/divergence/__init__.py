@@ -6,6 +6,7 @@ from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.estimators import Estimator, NoExactForm
 from bayesdiv.divergence.geometric import JSG, UnmodifiedJSG, WeightedKL
 from bayesdiv.divergence.kl import KL, ReverseKL
+from bayesdiv.divergence.learned import LearnedAlpha
 from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ChiSquared",
     "Divergence",
     "Estimator",
+    "LearnedAlpha",
     "NoExactForm",
     "Points",
     "Renyi",

@@ -103,7 +103,7 @@ class Divergence(ABC):
 
     def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
         """The distributions under which it is the mean of a ratio of logarithms without bound."""
-        return () if self.bound is not None else (q, p)
+        return q, p
 
     def estimate_wide(self, at_q: Points, at_p: Points) -> Tensor:
         """Like `estimate`, with less spread from samples where q is wider than p."""
@@ -140,7 +140,8 @@ def checked_alpha(alpha: float | Tensor) -> float | Tensor:
     if isinstance(alpha, Tensor):
         if not bool(((alpha > 0) & (alpha < 1)).all()):
             raise ValueError(
-                f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}"
+                f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}: "
+                "to learn it, use LearnedAlpha, which keeps it there"
             )
         return alpha
     number = _number("alpha", alpha)

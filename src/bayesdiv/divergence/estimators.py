@@ -15,7 +15,7 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.densities import check_pair, common_shape, log_density, whole_line
-from bayesdiv.divergence.gaussian import any_of
+from bayesdiv.divergence.gaussian import any_of, check_learned
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
@@ -142,6 +142,9 @@ class MonteCarlo(Estimator):
     def _compute(
         self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
     ) -> Tensor:
+        alpha = getattr(divergence, "alpha", None)
+        if isinstance(alpha, Tensor) and alpha.requires_grad:
+            check_learned(alpha)
         shape = common_shape(q.batch_shape, p.batch_shape)
         learned = torch.is_grad_enabled() and q.has_rsample
         missing = self.samples - (0 if weights is None else len(weights))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 from torch.nn.functional import softplus
 
-from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.base import Divergence, checked_alpha
 from bayesdiv.divergence.densities import common_shape
 
 # A few hundred kilobytes a temporary: larger leaves the cache, smaller pays for starting threads.
@@ -139,12 +139,30 @@ def one_pass(
     shape = common_shape(*(parameter.shape for parameter in parameters))
     if isinstance(alpha, Tensor):
         shape = common_shape(shape, alpha.shape)
-        alpha = _flat(alpha.to(q.loc.dtype), shape)
+        if alpha.requires_grad:
+            rule, alpha = _in_double(rule), check_learned(alpha).double()
+        alpha = _flat(alpha if alpha.requires_grad else alpha.to(q.loc.dtype), shape)
     # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
     flat = [_flat(_at_least_float32(parameter), shape) for parameter in parameters]
     value = _OnePass.apply(*flat, alpha, link, rule, block)[0]  # type: ignore[no-untyped-call]
     return value.reshape(shape)  # type: ignore[no-any-return]
+
+
+def check_learned(alpha: Tensor) -> Tensor:
+    """`alpha`, which an optimizer may have moved out of (0, 1) since it was checked."""
+    return alpha if traced() else cast(Tensor, checked_alpha(alpha))
+
+
+def _in_double(rule: GaussianRule) -> GaussianRule:
+    """The rule in double precision: in single, ∂/∂alpha cancels next to 0 and 1."""
+
+    def careful(block: Standard, alpha: float | Tensor) -> Terms:
+        terms = rule(Standard(*(x.double() for x in block)), alpha)
+        value, *others = (x if x is None else x.to(block.ratio.dtype) for x in terms)
+        return Terms(cast(Tensor, value), *others)  # type: ignore[arg-type]
+
+    return careful
 
 
 def _at_least_float32(parameter: Tensor) -> Tensor:

@@ -160,6 +160,8 @@ def window(count: int, mixture: Mixture) -> float:
     either side counts, since some weights may have q and p swapped.
     """
     tilt = max(_largest(m.tilt) for m in (mixture, mixture.swapped))
+    if isinstance(mixture.inner, Tensor) and mixture.inner.requires_grad:
+        tilt = max(tilt, 1e6)  # it may go as far as `LearnedAlpha` lets it
     return math.sqrt(_base_window(count) ** 2 + 2 * math.log(max(1.0, 1.5 * tilt)))
 
 

@@ -47,7 +47,15 @@ class Renyi(Divergence):
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         """From points of q; the logarithm of a mean, so few points are refused."""
-        return at_q.log_mean_ratio(1 - self.alpha) / (self.alpha - 1)
+        rest = 1 - self.alpha
+        value = at_q.log_mean_ratio(rest) / -rest
+        if abs(rest) > 1e-3:
+            return value
+        # Next to order 1 the mean is 1, and its logarithm keeps no digit: take the 1 off first.
+        ratio = rest * (at_q.log_p - at_q.log_q)
+        near = at_q.mean(torch.where(ratio < 1, ratio, 0.0).expm1())
+        whole = (ratio < 1) | (at_q.log_weight + ratio < -700.0)  # the rest counts for nothing
+        return torch.where(whole.all(0), near.log1p() / -rest, value)
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,10 @@ class TotalVariation(Divergence):
         """E_q[(1 - p/q)⁺]."""
         return at_q.mean(-(at_q.log_p - at_q.log_q).clamp(max=0.0).expm1())
 
+    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
+        """Neither: what it averages lies between 0 and 1."""
+        return ()
+
 
 @closed_form.register(Renyi, Normal, Normal)
 def _(divergence: Renyi, q: Normal, p: Normal) -> Tensor:
@@ -129,7 +141,9 @@ def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
     v = rest * ratio.square() + order
     finite = v > 0
     v = torch.where(finite, v, 1.0)
-    log_v, near = v.log() + beyond.clamp(min=0.0), close_to_one(excess)
+    # v = 1 + (1-α) y, of which next to order 1 a logarithm would keep no digit.
+    log_v = torch.where(finite, rest * y, 0.0).log1p() if abs(rest) < 0.5 else v.log()
+    log_v, near = log_v + beyond.clamp(min=0.0), close_to_one(excess)
     # log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y), which near 0 does not
     # cancel.
     value = log_v / rest - log_square

@@ -1,12 +1,18 @@
-"""The command line: one file a command, with its `parser` and a function of the command's name."""
+"""The command line: a file per command, with its `parser` and a function of the command's name.
+
+The first line of a file, after the command, is what `bayesdiv --help` says about it.
+"""
 
 import argparse
+import ast
 import importlib
 import logging
 import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib.abc import Traversable
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import bayesdiv
@@ -17,17 +23,7 @@ if TYPE_CHECKING:
 
 require()
 
-# A command is a line here and the file of its name beside this one, loaded when it is needed.
-COMMANDS = {
-    "compare": "train several losses, print a table",
-    "train": "train one network, write a run",
-    "evaluate": "test a run",
-    "predict": "predict the rows of a file",
-    "show": "describe a run",
-    "report": "write one page on runs of the same data",
-    "tune": "search alpha, strength and learning rate",
-    "explore": "see the divergences move, in a page for the browser",
-}
+ORDER = ("compare", "train")  # what to start with comes first in the list of commands
 DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
 EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
 GOES_ON = {"train", "tune"}  # commands that go on from where they were stopped
@@ -71,19 +67,39 @@ def _stopped(command: str) -> NoReturn:
     sys.exit(130)
 
 
+def commands() -> dict[str, str]:
+    """The commands, by the names of the files beside this one, and what each does.
+
+    Examples:
+        >>> commands()["show"]
+        'what a run is and how it went, or how far it has come'
+    """
+    found = {file.name.removesuffix(".py"): file for file in files(__package__).iterdir()}
+    names = [name for name, file in found.items() if file.name.endswith(".py") and name[0] != "_"]
+    names.sort(key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    return {name: _purpose(found[name]) for name in names}
+
+
+def _purpose(file: Traversable) -> str:
+    """What a command does, from the first line of its file, which is read and not imported."""
+    line = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return line.partition(": ")[2].rstrip(".")
+
+
 def _answered(arguments: Sequence[str]) -> None:
     """Answer --version, --help and what is no command here, before anything heavy is imported."""
     plain = argparse.ArgumentParser("bayesdiv", description=DESCRIPTION, epilog=EPILOG)
     plain.add_argument("--version", action="version", version=f"bayesdiv {bayesdiv.__version__}")
-    commands = plain.add_subparsers(title="commands", metavar="COMMAND")
-    for name, purpose in COMMANDS.items():
-        commands.add_parser(name, help=purpose)
-    if not arguments or arguments[0] not in COMMANDS:
+    known = commands()
+    listed = plain.add_subparsers(title="commands", metavar="COMMAND")
+    for name, purpose in known.items():
+        listed.add_parser(name, help=purpose)
+    if not arguments or arguments[0] not in known:
         if {"-h", "--help", "--version"} & set(arguments[:1]):
             plain.parse_args(arguments)
         got = f", got {arguments[0]}" if arguments else ""
         sys.stderr.write(
-            f"bayesdiv: a command must be given, one of {', '.join(COMMANDS)}{got}; "
+            f"bayesdiv: a command must be given, one of {', '.join(known)}{got}; "
             "see bayesdiv --help\n"
         )
         sys.exit(2)
@@ -96,8 +112,7 @@ def parser(command: str) -> "ArgumentParser":
     whole = ArgumentParser(
         prog="bayesdiv", description=DESCRIPTION, epilog=EPILOG, exit_on_error=False
     )
-    commands = whole.add_subcommands(dest="command")
-    commands.add_subcommand(command, _module(command).parser(), help=COMMANDS[command])
+    whole.add_subcommands(dest="command").add_subcommand(command, _module(command).parser())
     return whole
 
 
@@ -127,7 +142,7 @@ def _plain(message: str) -> str:
         return f"{value} is no divergence: give one of {', '.join(known())}, or an import path"
     if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
         return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
-    return re.sub(rf"\b({'|'.join(COMMANDS)})\.", "--", "; ".join(lines[:2]))
+    return re.sub(rf"\b({'|'.join(commands())})\.", "--", "; ".join(lines[:2]))
 
 
 def _needed(command: str, names: Sequence[str]) -> str:

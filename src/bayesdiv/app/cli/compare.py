@@ -1,4 +1,4 @@
-"""`bayesdiv compare`: several losses on the same splits, one table."""
+"""`bayesdiv compare`: train several losses on the same splits and print one table."""
 
 import contextlib
 import itertools

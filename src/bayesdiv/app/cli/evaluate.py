@@ -1,4 +1,4 @@
-"""`bayesdiv evaluate`: the test metrics of a run."""
+"""`bayesdiv evaluate`: print the test metrics of a run."""
 
 from pathlib import Path
 

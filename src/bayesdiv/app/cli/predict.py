@@ -1,4 +1,4 @@
-"""`bayesdiv predict`: the rows of a file, with a trained run."""
+"""`bayesdiv predict`: predict the rows of a file with a trained run."""
 
 import itertools
 from collections.abc import Iterable, Mapping

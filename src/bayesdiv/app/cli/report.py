@@ -1,4 +1,4 @@
-"""`bayesdiv report`: one page on one or several runs."""
+"""`bayesdiv report`: write one page on runs of the same data."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""`bayesdiv train`: one network, written as a run."""
+"""`bayesdiv train`: train one network and write a run."""
 
 from pathlib import Path
 

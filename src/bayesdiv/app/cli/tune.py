@@ -14,7 +14,7 @@ from rich.table import Table
 
 import bayesdiv
 from bayesdiv import divergence as divergences
-from bayesdiv.app import metric, plots, runs, tuning
+from bayesdiv.app import metric, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import errors, output, print_notes, say
 from bayesdiv.app.data.splits import Splits
@@ -29,11 +29,14 @@ from bayesdiv.app.options import (
 )
 from bayesdiv.app.rounding import rounded, spread
 from bayesdiv.app.settings import described, fingerprint
-from bayesdiv.app.tuning import Aim, LogUniform, Search, Space, Tried, Tuned, Uniform
+from bayesdiv.app.tuning.experiment import Tuned, tune_experiment
 from bayesdiv.app.tuning.plots import search_contour, search_history
+from bayesdiv.app.tuning.search import ACCURACY, NLL, RMSE, Aim, Search, Tell, Tried
+from bayesdiv.app.tuning.space import LogUniform, Space, Uniform, outside
+from bayesdiv.app.tuning.study import OtherStudy, trials
 from bayesdiv.divergence import Divergence
 
-AIMS = {aim.key: aim for aim in (tuning.NLL, tuning.ACCURACY, tuning.RMSE)}
+AIMS = {aim.key: aim for aim in (NLL, ACCURACY, RMSE)}
 SETTINGS = ("alpha", "strength", "learning_rate")
 USUAL = Space()
 
@@ -107,7 +110,7 @@ def tune(settings: Namespace) -> None:
     )
     _note_outside(divergence, training, _space(settings))
     with runs.made(folder), _shown(search) as tell, _told_otherwise(settings, folder):
-        tuned = tuning.tune_experiment(
+        tuned = tune_experiment(
             splits,
             divergence,
             training,
@@ -118,7 +121,7 @@ def tune(settings: Namespace) -> None:
             about={"data": {**data_settings(settings), "data": Path(settings.data).name}},
             tell=tell,
         )
-    tried = tuning.trials(search)
+    tried = trials(search)
     output.print(_table(tried, search, splits.name))
     _write(folder, settings, tuned, tried, search.aim, splits)
     with errors.status("training the best settings and those given afresh"):
@@ -137,7 +140,7 @@ def _space(settings: Namespace) -> Space:
 
 def _note_outside(divergence: Divergence, training: Training, space: Space) -> None:
     ranges = space.ranges(divergence)
-    for name, value in tuning.outside(divergence, training, space).items():
+    for name, value in outside(divergence, training, space).items():
         low, high = ranges[name].low, ranges[name].high
         errors.print(
             f"[dim]note: {name} is {value:g}, outside the range {low:g} to {high:g} that is "
@@ -151,7 +154,7 @@ def _told_otherwise(settings: Namespace, folder: Path) -> Iterator[None]:
     """What differs from the search that is there, in the words of this command."""
     try:
         yield
-    except tuning.OtherStudy as error:
+    except OtherStudy as error:
         place, option = (
             (f" in {folder}", "--out") if settings.storage is None else ("", "--storage")
         )
@@ -165,7 +168,7 @@ def _told_otherwise(settings: Namespace, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(search: Search) -> Iterator[tuning.Tell | None]:
+def _shown(search: Search) -> Iterator[Tell | None]:
     """A table that grows with the search, where there is a terminal."""
     if not errors.is_terminal:
         yield None

@@ -53,7 +53,7 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
     Raises:
         DataError: the address does not answer, the hash differs or the cache cannot be written.
     """
-    require()
+    require("pooch", "rich")
     import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 

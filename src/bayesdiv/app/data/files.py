@@ -14,7 +14,7 @@ from bayesdiv.app.extra import require
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-require()
+require("pandas", "pyarrow")
 
 _Reader = Callable[[Path], tuple["DataFrame", str]]
 

@@ -4,16 +4,17 @@ import difflib
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from bayesdiv.app.data import uci
 from bayesdiv.app.data.files import read
-from bayesdiv.app.data.images import FOLDS, Images
 from bayesdiv.app.data.noise import Bias, add_noise, thin
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import split
 from bayesdiv.app.data.table import Table, checked
 from bayesdiv.app.task import Task
+
+if TYPE_CHECKING:
+    from bayesdiv.app.data.images import Images
 
 # Sets by the file with a function of their name; the others are records in .toml files, see `uci`.
 FUNCTIONS = {
@@ -23,7 +24,18 @@ FUNCTIONS = {
     "diabetes": "bayesdiv.app.data.embedded",
     "digits": "bayesdiv.app.data.embedded",
 }
-DATASETS = (*FUNCTIONS, *uci.SETS)
+
+
+def datasets() -> list[str]:
+    """The names of all known sets.
+
+    Examples:
+        >>> [name for name in datasets() if name.startswith("d")]
+        ['diabetes', 'digits']
+    """
+    from bayesdiv.app.data import uci
+
+    return sorted([*FUNCTIONS, *uci.SETS])
 
 
 def load(
@@ -41,7 +53,7 @@ def load(
     """A known data set or a table from a file, ready to train on.
 
     Args:
-        name_or_path: a name in `DATASETS`, or a .csv or .parquet file.
+        name_or_path: a name in `datasets()`, or a .csv or .parquet file.
         target: for a file, the column to predict; None is its last one.
         task: for a file, what the target is; None decides, see `table.checked`.
         seed: of the split, the noise and the thinning.
@@ -66,7 +78,7 @@ def opened(
     target: str | None = None,
     task: type[Task] | None = None,
     drop: Iterable[str] = (),
-) -> Table | Images:
+) -> "Table | Images":
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
     Examples:
@@ -75,11 +87,11 @@ def opened(
         [88, 88]
     """
     drop = tuple(drop)
-    if str(name_or_path) not in DATASETS:
-        path = _file(name_or_path)
+    path = Path(name_or_path)
+    if path.suffix or path.exists():
         return checked(read(path), path.name, target=target, task=task, drop=drop)
     found = _known(str(name_or_path))
-    if drop or (isinstance(found, Images) and (task or target)) or _differs(found, target, task):
+    if drop or _differs(found, target, task):
         raise DataError(
             f"target, task and drop must be left out for the data set {found.name!r}, "
             f"got target={target!r}, task={task and task.__name__} and drop={drop!r}"
@@ -87,20 +99,24 @@ def opened(
     return found
 
 
-def _differs(found: Table | Images, target: str | None, task: type[Task] | None) -> bool:
-    if isinstance(found, Images):
-        return False
+def _differs(found: "Table | Images", target: str | None, task: type[Task] | None) -> bool:
+    if not isinstance(found, Table):
+        return task is not None or target is not None
     return task not in (None, found.task) or target not in (None, found.target)
 
 
-def _known(name: str) -> Table | Images:
+def _known(name: str) -> "Table | Images":
     if name in FUNCTIONS:
-        return cast(Table | Images, getattr(import_module(FUNCTIONS[name]), name)())
+        return cast("Table | Images", getattr(import_module(FUNCTIONS[name]), name)())
+    if name not in datasets():
+        raise _unknown(name)
+    from bayesdiv.app.data import uci
+
     return uci.read(name)
 
 
 def parted(
-    source: Table | Images,
+    source: "Table | Images",
     *,
     seed: int = 0,
     noise: float = 0.0,
@@ -113,21 +129,16 @@ def parted(
     Images keep the test part of their publishers; the seed chooses one of five folds of the rest.
     """
     # Noise comes first, so that the test part is the same with and without bias.
-    if isinstance(source, Images):
-        noisy = source.noisy(noise, seed).fold(1 + seed % FOLDS)
-    else:
+    if isinstance(source, Table):
         noisy = add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
+    else:
+        noisy = source.noisy(noise, seed).fold(1 + seed % 5)
     return noisy if bias is None else thin(noisy, bias, seed)
 
 
-def _file(name_or_path: str | Path) -> Path:
-    """The path, unless it looks like the misspelt name of a known set."""
-    path = Path(name_or_path)
-    if path.suffix or path.exists():
-        return path
-    close = difflib.get_close_matches(str(name_or_path), DATASETS, n=1)
-    known = "the name of a data set" if close else f"one of {', '.join(sorted(DATASETS))}"
+def _unknown(name: str) -> DataError:
+    """What to say of a name that is neither a file nor a known set: it may be misspelt."""
+    close = difflib.get_close_matches(name, datasets(), n=1)
+    known = "the name of a data set" if close else f"one of {', '.join(datasets())}"
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise DataError(
-        f"data must be a .csv or .parquet file or {known}, got {str(name_or_path)!r}{hint}"
-    )
+    return DataError(f"data must be a .csv or .parquet file or {known}, got {name!r}{hint}")

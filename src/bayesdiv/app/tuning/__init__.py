@@ -7,40 +7,6 @@ at work leaves a heartbeat; where the heartbeat stops, the trial is marked as fa
 settings wait to be tried again. The same call goes on where a search was stopped.
 """
 
-from bayesdiv.app.tuning.experiment import (
-    LogUniform,
-    Space,
-    Tuned,
-    Uniform,
-    dealt,
-    outside,
-    tune_experiment,
-    with_settings,
-)
-from bayesdiv.app.tuning.search import ACCURACY, NLL, RMSE, Aim, Best, Search, Tell, Tried
-from bayesdiv.app.tuning.study import OtherStudy, best, trials
-from bayesdiv.app.tuning.workers import WorkerFailed, tune
+from bayesdiv.app.extra import require
 
-__all__ = [
-    "ACCURACY",
-    "NLL",
-    "RMSE",
-    "Aim",
-    "Best",
-    "LogUniform",
-    "OtherStudy",
-    "Search",
-    "Space",
-    "Tell",
-    "Tried",
-    "Tuned",
-    "Uniform",
-    "WorkerFailed",
-    "best",
-    "dealt",
-    "outside",
-    "trials",
-    "tune",
-    "tune_experiment",
-    "with_settings",
-]
+require("optuna", "sqlalchemy")

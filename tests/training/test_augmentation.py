@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bayesdiv.app.data.augmentation import Crop, Cutout, Flip, Prepare
+from bayesdiv.training.augmentation import Crop, Cutout, Flip, Prepare
 
 
 @pytest.fixture

@@ -1,0 +1,197 @@
+"""Natural-gradient steps for mean and scale of a Gaussian posterior, under any divergence."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+from torch.optim import Optimizer
+
+from bayesdiv.model.posteriors.base import inverse_softplus
+from bayesdiv.model.posteriors.mean_field import MeanField
+
+_LARGEST = 1e30  # of a precision: the scale stays a positive number in single precision
+
+
+class Natural(Optimizer):
+    """Variational online Newton for the loss N·E_q[nll] + λ D(q ‖ p), whatever the divergence D.
+
+    For q = N(m, 1/s) per weight the natural gradient in the natural parameters is the plain one in
+    the expectation parameters. With the loss on the scale of one example, as `Objective` has it:
+
+        G = (N/λ) (∂loss/∂σ)/σ                        the curvature that the precision lacks
+        s ← s (1 + clip(ρ G/s, -½, 1))                → s = N h/λ + 1/σ_p² for KL, h: curvature
+        m ← m - η clip(ḡ/(λ s/N + damping))           ḡ: momentum of ∂loss/∂m, bias-corrected
+
+    Both gradients are the ordinary ones: no second backward pass, and the state is ḡ and s. The
+    rate ρ is max(rate, 1/(memory + t)) in step t: a mean over the steps so far in which the first
+    precision counts for `memory` of them. So noise that begins small (a small `start`) is let grow
+    as evidence comes in. JS-A fades where q is narrow, and the precision then moves more slowly
+    than under KL: give it a larger rate, or a larger `start`. One draw's G is far noisier than its
+    mean, above all where λ is small; the clip is linear inside its bounds and so adds no bias
+    there, unlike a quadratic retraction.
+
+    Every `MeanField` of the modules is trained so, every other parameter (biases, norms, the noise
+    of a likelihood) by SGD with the same momentum. Leading axes are independent trials. A learning
+    rate that is to change in a recorded step must be a tensor.
+
+    Args:
+        *modules: those whose parameters are to learn, model and objective.
+        num_data: N, how many training examples there are.
+        strength: λ, a number or one per trial; positive.
+        lr: η. Where `damping` outweighs the curvature, η/damping is a plain learning rate.
+        momentum: share of the past in ḡ.
+        rate: the smallest ρ.
+        memory: steps for which the first precision counts.
+        damping: added to the curvature in the step of the means; the optimum stays the same.
+        clip: bound of a mean's step before η, per weight.
+        warm_up: steps over which η rises.
+        others_lr: learning rate of the other parameters; None is `lr`.
+        others_decay: weight decay of the other parameters.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn(), start=0.03)
+        >>> objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=64)
+        >>> optimizer = Natural(net, objective, num_data=64, strength=1.0, lr=0.1)
+        >>> x, y = torch.randn(64, 3), torch.randn(64)
+        >>> [epoch.number for epoch in bd.fit(net, objective, bd.Batches(x, y, 16), optimizer, 2)]
+        [1, 2]
+    """
+
+    def __init__(
+        self,
+        *modules: nn.Module,
+        num_data: int,
+        strength: float | Tensor = 1.0,
+        lr: float | Tensor = 0.1,
+        momentum: float = 0.9,
+        rate: float = 1e-4,
+        memory: float = 1000.0,
+        damping: float = 0.0,
+        clip: float = math.inf,
+        warm_up: int = 0,
+        others_lr: float | Tensor | None = None,
+        others_decay: float = 0.0,
+    ) -> None:
+        _check(num_data, strength, momentum, rate, memory, damping, clip)
+        inside = [part for module in modules for part in module.modules()]
+        posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
+        if not posteriors:
+            raise ValueError("Natural needs a module with a MeanField posterior, got none")
+        defaults = {"lr": lr, "momentum": momentum, "warm_up": warm_up, "capturable": True}
+        natural = {"num_data": num_data, "strength": strength, "rate": rate, "memory": memory}
+        natural |= {"damping": damping, "clip": clip}
+        groups: list[dict[str, Any]] = [
+            {"params": [posterior.loc, posterior.rho], **natural} for posterior in posteriors
+        ]
+        taken = {id(parameter) for group in groups for parameter in group["params"]}
+        every = dict.fromkeys(p for module in modules for p in module.parameters())
+        others = [p for p in every if id(p) not in taken and p.requires_grad]
+        if others:
+            own_lr = lr if others_lr is None else others_lr
+            groups.append({"params": others, "lr": _own(own_lr), "weight_decay": others_decay})
+        super().__init__(groups, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step from the gradients as they are."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if "strength" in group:
+                self._step_posterior(group)
+            else:
+                self._step_others(group)
+        return loss
+
+    def _step_posterior(self, group: dict[str, Any]) -> None:
+        loc, rho = group["params"]
+        if loc.grad is None or rho.grad is None:
+            return
+        state = self._state(loc)
+        if "precision" not in state:
+            state["precision"] = softplus(rho).square_().reciprocal_()
+        precision, number = state["precision"], state["step"].double()
+        examples = _per_weight(group["num_data"] / group["strength"], loc)  # N/λ
+        slope = rho.grad / rho.sigmoid()  # ∂loss/∂σ
+        lacking = slope.mul_(precision.sqrt()).mul_(examples)  # G
+        rate = (1 / (group["memory"] + number)).clamp(min=group["rate"])
+        precision.addcmul_(precision, lacking.div_(precision).mul_(rate).clamp_(-0.5, 1.0))
+        precision.clamp_(1 / _LARGEST, _LARGEST)
+        mean = self._momentum(loc, loc.grad, group)
+        move = mean.div_((precision / examples).add_(group["damping"]))
+        move = move.clamp_(-group["clip"], group["clip"]) if group["clip"] < math.inf else move
+        loc.sub_(move.mul_(_risen(group, number)))
+        rho.copy_(inverse_softplus(precision.rsqrt()))
+
+    def _step_others(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                number = self._state(parameter)["step"].double()
+                gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
+                mean = self._momentum(parameter, gradient, group)
+                # As torch's SGD, whose momentum adds gradients up, in the same unit of rate.
+                factor = _risen(group, number) / (1 - group["momentum"])
+                parameter.sub_(mean.mul_(factor))
+
+    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Momentum and the number of the step, counted on the device so that nothing waits."""
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["momentum"] = torch.zeros_like(parameter)
+        state["step"].add_(1)
+        return state
+
+    def _momentum(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
+        """The mean of the gradients so far, the latest counting most, as a new tensor."""
+        state, share = self.state[parameter], group["momentum"]
+        state["momentum"].lerp_(gradient, 1 - share)
+        corrected: Tensor = state["momentum"] / (1 - share ** state["step"].double())
+        return corrected
+
+
+def _risen(group: dict[str, Any], number: Tensor) -> Tensor:
+    """The learning rate of a step during the warm-up and after it."""
+    risen: Tensor = group["lr"] * (number / max(1, group["warm_up"])).clamp(max=1)
+    return risen
+
+
+def _per_weight(value: float | Tensor, loc: Tensor) -> float | Tensor:
+    """One number for all weights, or one per trial with an axis for the weights."""
+    return value.to(loc).unsqueeze(-1) if isinstance(value, Tensor) and value.dim() else value
+
+
+def _own(lr: float | Tensor) -> float | Tensor:
+    """A tensor of its own, since a schedule changes the one of each group in place."""
+    return lr.clone() if isinstance(lr, Tensor) else lr
+
+
+def _check(
+    num_data: int,
+    strength: float | Tensor,
+    momentum: float,
+    rate: float,
+    memory: float,
+    damping: float,
+    clip: float,
+) -> None:
+    if num_data < 1:
+        raise ValueError(f"num_data must be at least 1, got {num_data}")
+    if not bool((torch.as_tensor(strength) > 0).all()):
+        raise ValueError(
+            f"strength must be positive for a natural gradient, got {strength}: without a "
+            "divergence the precision has no limit, so use a plain optimizer"
+        )
+    if not 0 <= momentum < 1 or not 0 <= rate <= 1:
+        raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
+    if memory < 0 or damping < 0 or not clip > 0:
+        raise ValueError(
+            "memory and damping must not be negative and clip positive, got "
+            f"{memory}, {damping} and {clip}"
+        )
