@@ -44,6 +44,16 @@ class Predictive:
         """Whether the targets are classes; counts are numbers."""
         return isinstance(self.conditional, Categorical | Bernoulli)
 
+    @property
+    def marginals(self) -> Distribution:
+        """What each draw says about every single number, batch shape (samples, batch, …)."""
+        if self.discrete:
+            raise ValueError("a quantile needs targets that are numbers, got classes")
+        base = self.conditional
+        while isinstance(base, Independent):
+            base = base.base_dist
+        return base
+
     def log_prob(self, y: Tensor) -> Tensor:
         """Log density of each target: the logarithm of the mean over draws, never its reverse."""
         y = self.checked(y)
@@ -109,7 +119,7 @@ class Predictive:
     @torch.no_grad()
     def cdf(self, y: Tensor) -> Tensor:
         """Distribution function of the mixture: the probability of a number of at most `y`."""
-        return quantiles.cdf(self._each_number, self.checked(y)).mean(0)
+        return quantiles.cdf(self.marginals, self.checked(y)).mean(0)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Central interval that holds a target with probability `level`, by its two quantiles."""
@@ -121,7 +131,7 @@ class Predictive:
         """Where the distribution function of the mixture reaches `probability`."""
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie inside (0, 1), got {probability}")
-        return quantiles.quantile(self._each_number, probability)
+        return quantiles.quantile(self.marginals, probability)
 
     def checked(self, y: Tensor) -> Tensor:
         """The targets themselves (classes as integers), or an error where they cannot be ours."""
@@ -145,16 +155,6 @@ class Predictive:
             wrong = y[(y < 0) | (y != y.floor())]
             if wrong.numel():
                 raise ValueError(f"targets must be counts 0, 1, 2, …, got {wrong[0]}")
-
-    @property
-    def _each_number(self) -> Distribution:
-        """What each draw says about every single number, (S, B, …)."""
-        if self.discrete:
-            raise ValueError("a quantile needs targets that are numbers, got classes")
-        base = self.conditional
-        while isinstance(base, Independent):
-            base = base.base_dist
-        return base
 
     @cached_property
     def _each_probability(self) -> Tensor:  # (S, B, C)

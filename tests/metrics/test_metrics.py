@@ -18,7 +18,15 @@ from bayesdiv import metrics
 from bayesdiv.predictive import Predictive
 
 SAMPLES, BATCH = 6, 400
-OF_NUMBERS = [metrics.rmse, metrics.mae, metrics.coverage, metrics.interval_width]
+OF_NUMBERS = [
+    metrics.rmse,
+    metrics.mae,
+    metrics.coverage,
+    metrics.interval_width,
+    metrics.crps,
+    metrics.pinball,
+    metrics.sharpness,
+]
 OF_CLASSES = [
     metrics.accuracy,
     metrics.brier,
@@ -26,6 +34,7 @@ OF_CLASSES = [
     metrics.reliability,
     metrics.auroc,
     metrics.confusion,
+    metrics.aurc,
 ]
 OF_TWO_CLASSES = [metrics.roc, metrics.false_negative_rate]
 ALL = [metrics.nll, *OF_NUMBERS, *OF_CLASSES, *OF_TWO_CLASSES]

@@ -1,0 +1,103 @@
+"""What the whole predictive distribution is worth."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from bayesdiv import quantiles
+from bayesdiv.metrics.checks import numbers, targets
+from bayesdiv.metrics.table import LOWEST, NATS, TARGET, metric
+from bayesdiv.predictive import Predictive
+
+
+@metric("NLL", NATS, LOWEST, "negative log-likelihood per target, in nats")
+def nll(predictive: Predictive, y: Tensor) -> Tensor:
+    """Negative log-likelihood per target, of the mixture of all draws.
+
+        -1/N Σ_i log 1/S Σ_s p(y_i | x_i, w_s)
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> nll(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 1.0]))
+        tensor(1.1689)
+    """
+    return -predictive.log_prob(targets(predictive, y)).mean()
+
+
+@metric("CRPS", TARGET, LOWEST, "continuous ranked probability score, in the units of the target")
+def crps(predictive: Predictive, y: Tensor, count: int = 2000) -> Tensor:
+    """Continuous ranked probability score: the absolute error of a whole distribution.
+
+        1/N Σ_i ∫ (F_i(z) - [y_i ≤ z])² dz  =  1/N Σ_i (E|Y_i - y_i| - ½ E|Y_i - Y_i'|)
+
+    In closed form for mixtures of Gaussians, else by `count` samples per target.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> crps(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 1.0]))
+        tensor(0.4181)
+    """
+    y = numbers(predictive, y)
+    if isinstance(predictive.marginals, Normal):
+        return _gaussian_crps(predictive.marginals, y).mean()
+    return _sampled_crps(predictive.sample(count), y).mean()
+
+
+def _gaussian_crps(each: Normal, y: Tensor) -> Tensor:
+    """The mean over draws and over pairs of draws of E|X|, X Gaussian."""
+    to_target = _absolute(y - each.loc, each.scale).mean(0)
+    between = torch.zeros_like(to_target)
+    for loc, scale in zip(each.loc, each.scale, strict=True):  # all pairs at once need S² B numbers
+        between += _absolute(each.loc - loc, torch.hypot(each.scale, scale)).mean(0)
+    return to_target - 0.5 * between / len(each.loc)
+
+
+def _absolute(loc: Tensor, scale: Tensor) -> Tensor:
+    """E|X| of a Gaussian: 2 scale φ(z) + loc (2 Φ(z) - 1), z = loc/scale."""
+    z = loc / scale
+    return scale * math.sqrt(2 / math.pi) * torch.exp(-0.5 * z * z) + loc * torch.erf(z / 2**0.5)
+
+
+def _sampled_crps(drawn: Tensor, y: Tensor) -> Tensor:
+    """By pairs of different samples: in ascending order, E|Y - Y'| is a weighted sum."""
+    count = len(drawn)
+    if count < 2:
+        raise ValueError(f"count must be at least 2, got {count}")
+    weights = torch.arange(1 - count, count, 2).to(drawn) / (count * (count - 1))
+    half: Tensor = torch.tensordot(weights, drawn.sort(0).values, dims=1)
+    return (drawn - y).abs().mean(0) - half
+
+
+def pit(predictive: Predictive, y: Tensor) -> Tensor:
+    """Probability integral transform F_i(y_i) of each target: even on [0, 1] if calibrated.
+
+    A count is put at random between F(y - 1) and F(y), which makes it even as well.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> pit(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 2.0]))
+        tensor([0.5000, 0.9772])
+    """
+    y = numbers(predictive, y)
+    top = predictive.cdf(y)
+    if not getattr(predictive.marginals.support, "is_discrete", False):
+        return top
+    below = quantiles.cdf(predictive.marginals, y - 1).mean(0)
+    return torch.lerp(below, top, torch.rand_like(top))
+
+
+@metric("sharpness", TARGET, LOWEST, "mean predictive standard deviation")
+def sharpness(predictive: Predictive, y: Tensor) -> Tensor:
+    """Mean predictive standard deviation, 1/N Σ_i √variance_i; `y` is only checked.
+
+    Less is better among predictions that are equally well calibrated, and only there.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> sharpness(Predictive(Normal(torch.zeros(1, 2), 0.5)), torch.zeros(2))
+        tensor(0.5000)
+    """
+    numbers(predictive, y)
+    return predictive.variance.sqrt().mean()
