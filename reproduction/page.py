@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from bayesdiv.app import runs
-from bayesdiv.app.report import stylesheet
 from bayesdiv.app.report.markup import (
     Html,
     data_uri,
@@ -21,6 +20,7 @@ from bayesdiv.app.report.markup import (
     section,
     table,
 )
+from bayesdiv.app.report.page import stylesheet
 from bayesdiv.app.report.reading import versions
 from reproduction.item import Entry
 from reproduction.verdict import Badge, Outcome, Verdict, not_computed

@@ -13,7 +13,8 @@ from torch.distributions import Laplace, Normal, StudentT, Uniform
 
 import browser
 from bayesdiv import JSA, JSG, KL, Exact, Quadrature
-from bayesdiv.app import console, explore, plots
+from bayesdiv.app import console, plots
+from bayesdiv.app.explore import page as explore
 from command import call
 
 DRAWN = "document.querySelector('#sweep circle') !== null"

@@ -20,12 +20,13 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 
 import browser
 from bayesdiv import JSA, KL
-from bayesdiv.app import console, metric, report, runs
+from bayesdiv.app import console, metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.report import charts, reading, sections, targets
+from bayesdiv.app.report import charts, classes, examples, quantities, reading, sections
+from bayesdiv.app.report import page as report
 from command import call
 
 EVIL = "<script>document.title = 'broken'</script>"
@@ -211,12 +212,12 @@ def test_the_share_of_targets_inside_is_that_of_the_mixtures_distribution_functi
 def test_the_calibration_of_intervals_is_drawn_where_it_is(made, pages):
     run = reading.tested(reading.read([made / "numbers" / "jsa"])[0])
     (look,) = charts.series([("jsa", "JSA")])
-    drawing = targets._coverages([(run, look)])
+    drawing = quantities._coverages([(run, look)])
     dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawing)
     mean, scale, y = outputs(made / "numbers" / "jsa")
     within = np.abs(2 * norm.cdf(y, mean, scale).mean(0) - 1)
     frame = charts.Frame.of(charts.Axis("", 0.0, 1.0), charts.Axis("", 0.0, 1.0))
-    wanted = [(frame.x(level), frame.y(np.mean(within <= level))) for level in targets.LEVELS]
+    wanted = [(frame.x(level), frame.y(np.mean(within <= level))) for level in quantities.LEVELS]
     np.testing.assert_allclose(np.array(dots, float), wanted, atol=0.06)
 
 
@@ -303,11 +304,11 @@ def test_the_best_of_a_column(key, values, wanted):
 
 def test_images_are_shown_as_they_are(made):
     one = reading.tested(reading.read([made / "digits"])[0])
-    grey = Image.open(io.BytesIO(targets.png(one.splits.test.x[3])))
+    grey = Image.open(io.BytesIO(examples.png(one.splits.test.x[3])))
     wanted = one.splits.test.x[3, 0].numpy() * 255
     np.testing.assert_allclose(np.asarray(grey), wanted, atol=0.51)
     colour = torch.rand(3, 4, 5) * 2 - 0.5  # as with noise: beyond what can be shown
-    shown = np.asarray(Image.open(io.BytesIO(targets.png(colour))))
+    shown = np.asarray(Image.open(io.BytesIO(examples.png(colour))))
     wanted = np.moveaxis(colour.numpy(), 0, 2).clip(0, 1) * 255
     np.testing.assert_allclose(shown, wanted, atol=0.51)
 
@@ -411,12 +412,12 @@ def test_of_many_classes_the_most_frequent_mistakes_are_listed():
     y, called = random.integers(0, 15, 400), random.integers(0, 15, 400)
     names = [f"class {k}" for k in range(15)]
     counts = confusion_matrix(y, called)
-    (rows,) = tables(targets._mistakes(torch.tensor(counts), names), "The most frequent mistakes")
+    (rows,) = tables(classes._mistakes(torch.tensor(counts), names), "The most frequent mistakes")
     found = [counts[names.index(true), names.index(name)] for true, name, _ in rows[1:]]
     assert [int(row[2]) for row in rows[1:]] == found
     np.fill_diagonal(counts, 0)
     assert found == sorted(counts.flatten(), reverse=True)[:20]
-    right = targets._mistakes(torch.eye(15), names)
+    right = classes._mistakes(torch.eye(15), names)
     assert "No test example was called by a wrong name" in right
 
 

@@ -32,6 +32,7 @@ class Quantity:
     scale: float = 1.0
     metrics: ClassVar[tuple[str, ...]] = ("rmse", "nll", "coverage")
     main: ClassVar[str] = "rmse"
+    called: ClassVar[str] = "a regression"
     searched: ClassVar[tuple[str, ...]] = ("nll", "rmse")
 
     @classmethod
@@ -39,7 +40,7 @@ class Quantity:
         """Complain of a column that does not hold numbers."""
         if kind_of(target) is not Numeric:
             raise DataError(
-                f"the target of a {cls.__name__.lower()} must hold numbers, got "
+                f"the target of {cls.called} must hold numbers, got "
                 f"{label_of(target.iloc[0])!r} in {target.name!r}"
             )
 

@@ -18,7 +18,9 @@ from scipy.ndimage import map_coordinates
 from bayesdiv.app.data import cifar
 from bayesdiv.app.data.cifar import cifar10, cifar100
 from bayesdiv.app.data.images import complement, noisy, resized
+from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
+from command import call
 
 TEN, HUNDRED = "cifar-10-batches-py", "cifar-100-python"
 NAMES = [b"airplane", b"automobile", b"bird"]
@@ -440,3 +442,25 @@ for name in {absent.split()}:
 import bayesdiv.app.data.cifar, reproduction.data.histopathology, bayesdiv.app.nets.resnet
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_images_are_loaded_trained_and_reported_by_their_name(tmp_path, monkeypatch, capsys):
+    ten(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAYESDIV_DATA", str(tmp_path))
+    first, second = load("cifar10", seed=0), load("cifar10", seed=1)
+    assert torch.equal(first.test.x, second.test.x)
+    assert torch.equal(first.validation.y, cifar10(tmp_path).fold(1).validation.y)
+    assert torch.equal(second.validation.y, cifar10(tmp_path).fold(2).validation.y)
+    assert first.train.x.amin() >= 0
+    assert first.train.x.amax() <= 1
+    quick = ["--epochs", 1, "--test_samples", 2]
+    assert call("train", "cifar10", "--noise", 0.1, "--out", "run", *quick) == 0
+    assert call("report", "run", "-o", "run.html") == 0
+    assert "images of 32 × 32 pixels, channels: 3" in (tmp_path / "run.html").read_text()
+    capsys.readouterr()
+    (tmp_path / "new.csv").write_text("a\n1\n")
+    assert call("predict", "run", "new.csv", "-o", "out.csv") == 2
+    assert "a run of images predicts no table" in capsys.readouterr().err
+    with pytest.raises(DataError, match="target, task and drop must be left out for the data set"):
+        load("cifar10", target="class")

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import runs
 from bayesdiv.app.console import say
-from bayesdiv.app.explore import page
+from bayesdiv.app.explore.page import page
 from bayesdiv.app.options import command_parser
 
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from bayesdiv.app import runs
 from bayesdiv.app.console import errors, say
 from bayesdiv.app.options import command_parser
-from bayesdiv.app.report import page
+from bayesdiv.app.report.page import page
 
 PATIENCE = 2.0  # seconds without a bar
 STEPS_BESIDE_RUNS = 3  # charts, calibration and posterior

@@ -1,7 +1,7 @@
 """A target that counts something, with Poisson noise."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
@@ -25,6 +25,8 @@ class Counts(Quantity):
         >>> Counts.fit(pd.Series([0, 3])).encode(pd.Series([2, 0]))
         tensor([2., 0.])
     """
+
+    called: ClassVar[str] = "counts"
 
     @classmethod
     def check(cls, target: "Series") -> None:
