@@ -1,4 +1,4 @@
-"""How the divergences grow as the posterior leaves the prior (figure div_comp).
+"""How the divergences grow as the posterior leaves the prior (figure 2).
 
 q = N(μ_q, σ_q²), p = N(0, 0.1), in variances as the paper writes them. Upper panels: μ_q moves at
 σ_q² = 0.01. Lower panels: σ_q² moves at μ_q = 0.1. Left KL and JS-G, right KL and λ JS-A. The paper
@@ -117,7 +117,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     figure = Figure(figsize=(10.5, 7.6), layout="constrained")
     panels = figure.subplots(2, 2, sharex="row", sharey="row")
     lifted = f"λ JS-A, λ = {settings['strength']:g}"
-    left = {"KL": "KL", "JSG": "JS-G", "WeightedKL": "weighted KLs (eq. gmex)"}
+    left = {"KL": "KL", "JSG": "JS-G", "WeightedKL": "weighted KLs (eq. 21)"}
     right = {"KL": "KL", "JSA": lifted}
     for row, axis in enumerate(("mean", "variance")):
         _panel(panels[row, 0], told, axis, left, "JSG")

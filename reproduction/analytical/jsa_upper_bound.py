@@ -1,4 +1,4 @@
-"""JS-A rises to its bound as the means part, for several alpha (figure ub_jsa, theorem 1).
+"""JS-A rises to its bound as the means part, for several alpha (figure B.13, theorem 1).
 
 q = N(μ, 1), p = N(0, 1). For equal scales alpha and 1-α give the same curve, since the pair may be
 mirrored; so alpha up to ½ shows them all.

@@ -1,9 +1,9 @@
-"""How many samples JS-G needs to come within 5 % of its closed form (figure mc_est).
+"""How many samples JS-G needs to come within 5 % of its closed form (figure D.14).
 
 q = N(5, 1), p = N(0, 1). Three estimates, since the paper calls two things JS-G:
 
     weighted KLs      (1-α)² E_q[log q/p] + α² E_p[log p/q], the paper's algorithm 2
-    JS-G              the same samples plus log Z in closed form, against eq. cfjs_mod
+    JS-G              the same samples plus log Z in closed form, against eq. 25
     JS-G, sampled Z   log Z from samples too, which needs a great many of them
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLACE = Path("figures", "monte_carlo_error.json")
-TITLES = {"WeightedKL": "weighted KLs (eq. gmex)", "JSG": "JS-G, closed-form Z"}
+TITLES = {"WeightedKL": "weighted KLs (eq. 21)", "JSG": "JS-G, closed-form Z"}
 SAMPLED = "JS-G, sampled Z"
 PAPER = 600  # "at least 600 samples are required"
 FACTOR = 1.5  # how far from the paper's number ours may be
@@ -208,11 +208,11 @@ def verdict(results: Path) -> Verdict:
     at_600 = next(entry for entry in told["counts"] if entry["samples"] == PAPER)
     apart = abs(exact["WeightedKL"] / exact["JSG"] - 1)
     sentence = (
-        f"{settings['error']:.0%} on {settings['confidence']:.0%} of repeats takes "
         f"{needed['JSG']:.0f} samples for JS-G and {needed['WeightedKL']:.0f} for the weighted KLs "
-        f"of algorithm 2, the paper says {PAPER} (a factor of {FACTOR:g} allowed), which serves "
-        f"{at_600['JSG']['within']:.0%} of repeats of JS-G; samples of the weighted KLs stay "
-        f"{apart:.0%} off the closed form of JS-G however many they are"
+        f"of algorithm 2 are enough for {settings['error']:.0%} error in "
+        f"{settings['confidence']:.0%} of repeats; the paper says {PAPER} (a factor of {FACTOR:g} "
+        f"allowed), enough in {at_600['JSG']['within']:.0%} of repeats of JS-G; samples of the "
+        f"weighted KLs stay {apart:.0%} off the closed form of JS-G however many they are"
     )
     near = [max(PAPER / count, count / PAPER) <= FACTOR for count in needed.values()]
     # One of the two is near, the other is not: which one the paper means decides.

@@ -2,7 +2,7 @@
 
 p = N(0, 1), q = N(0, σ_q²), λ = 1: the likelihoods cancel, and F_JSG - F_KL is the difference of
 the divergences. Theorem 2 puts the border at α = R = 2 KL(q‖p) / (KL(q‖p) + KL(p‖q)) for the
-weighted KLs of eq. gmex. The border of the closed form, JS-G with its normaliser, lies higher.
+weighted KLs of eq. 21. The border of the closed form, JS-G with its normaliser, lies higher.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PLACE = Path("figures", "sign_of_difference.json")
-TITLES = {"WeightedKL": "weighted KLs (eq. gmex)", "JSG": "JS-G (eq. cfjs_mod)"}
+TITLES = {"WeightedKL": "weighted KLs (eq. 21)", "JSG": "JS-G (eq. 25)"}
 SIGNS = "-0+"
 ROUNDING = 1e-12  # relative to KL: differences below it are no difference
 

@@ -114,6 +114,9 @@ def verdict(results: Path) -> Verdict:
             if less is not None:
                 said = f"gap of {title(name)} below KL on {setup.title}"
                 claims.append(Comparison(said, less))
+        less = ahead(told.get("kl", ()), told.get("lambda_kl", ()), FINAL_GAP)
+        if less is not None:
+            beside.append(Comparison(f"gap of λKL below KL on {setup.title}", less).text)
         beside += [
             f"gap of {title(name)} {100 * average(runs, FINAL_GAP):.1f} points on {setup.title}"
             + _pulled(runs)
