@@ -2,6 +2,8 @@
 
     python -m reproduction.running regression-choice --out results --processes 16
     python -m reproduction.running regression --out results --processes 16
+    python -m reproduction.running regression-pack --data FOLDER          (where tables can be read)
+    python -m reproduction.running regression-searched --data FOLDER --limit 500
     python -m reproduction.running cifar10-tuning cifar10-folds --data FOLDER --limit 300
 
 Runs of several image experiments share the processes; one that another needs comes first. What has
@@ -18,8 +20,9 @@ import torch
 from reproduction.images import running as images_running
 from reproduction.images.plans import PLANS
 from reproduction.regression import results as regression_results
+from reproduction.regression.rows import pack
 
-REGRESSION = ("regression-choice", "regression")
+REGRESSION = ("regression-choice", "regression", "regression-pack", "regression-searched")
 
 
 def main() -> None:
@@ -34,10 +37,10 @@ def main() -> None:
         "experiments", nargs="+", choices=known, metavar="EXPERIMENT", help=", ".join(known)
     )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of results")
-    parser.add_argument("--data", type=Path, default=None, help="folder of the images")
+    parser.add_argument("--data", type=Path, default=None, help="folder of the images or arrays")
     parser.add_argument("--processes", type=int, default=1, help="how many at a time")
     parser.add_argument(
-        "--limit", type=float, default=math.inf, help="seconds after which no image run begins"
+        "--limit", type=float, default=math.inf, help="seconds after which no further run begins"
     )
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -47,6 +50,10 @@ def main() -> None:
     if "regression" in given.experiments:
         for job, told in regression_results.missing(given.out, protocol, given.processes, device):
             _say(f"{job.data} {job.contender} {told['seconds']:.1f} s")
+    if "regression-pack" in given.experiments:
+        _say(f"{len(pack(given.data or Path('arrays')))} sets are packed")
+    if "regression-searched" in given.experiments:
+        regression_results.halve(given.out, device, folder=given.data, limit=given.limit, tell=_say)
     machine = images_running.Machine(device, given.processes, given.data, given.limit)
     images = [name for name in given.experiments if name in PLANS]
     images_running.execute(images, given.out, machine, _say)

@@ -1,6 +1,8 @@
 """Where the regression results lie, which are missing, and how what all losses share was chosen."""
 
-from collections.abc import Iterator, Mapping
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -9,21 +11,27 @@ from typing import Any
 import torch
 
 from bayesdiv.app import runs
+from reproduction.contenders import title
 from reproduction.hardware import hardware
-from reproduction.item import stamp
-from reproduction.regression.rows import SETS
-from reproduction.regression.training import COLUMNS, Job, Protocol, Trial, computed
+from reproduction.item import Tell, stamp
+from reproduction.regression import halving
+from reproduction.regression.columns import Job, Trial, computed
+from reproduction.regression.halving import LOSSES, Search
+from reproduction.regression.rows import SETS, arrays
+from reproduction.regression.training import COLUMNS, Protocol
 
 FOLDER = "regression"
+SEARCHED = "regression-searched"
+"""The folder of the losses that were searched with equal budgets."""
 CHOICE = "choice.json"
 LEARNING_RATES = (3e-3, 1e-2)
 STARTS = (0.005, 0.01, 0.02)
 SHARED = ("learning_rate", "start")
 
 
-def place(results: Path, data: str, contender: str) -> Path:
+def place(results: Path, data: str, contender: str, folder: str = FOLDER) -> Path:
     """The file of one result."""
-    return results / FOLDER / data / f"{contender}.json"
+    return results / folder / data / f"{contender}.json"
 
 
 def protocol(results: Path) -> Protocol:
@@ -78,16 +86,55 @@ def missing(
         yield job, told
 
 
+def halve(
+    results: Path,
+    device: torch.device,
+    *,
+    search: Search | None = None,
+    protocol: Protocol | None = None,
+    data: Sequence[str] = SETS,
+    folder: Path | None = None,
+    limit: float = math.inf,
+    tell: Tell = lambda line: None,
+) -> None:
+    """Search each loss on each set by successive halving, and write what has no file yet.
+
+    Args:
+        results: the folder of all results.
+        device: what computes.
+        search: how much is tried; None is the full search.
+        protocol: what all share; None is that of the tables.
+        data: the sets.
+        folder: of packed arrays, see `rows.pack`.
+        limit: seconds after which no further search begins.
+        tell: called with a line of progress.
+    """
+    began = time.monotonic()
+    search, protocol = search or Search(), protocol or Protocol()
+    for name, loss in product(data, LOSSES):
+        path = place(results, name, loss, SEARCHED)
+        if path.exists() or time.monotonic() - began > limit:
+            continue
+        told = halving.compute(loss, *arrays(name, folder), protocol, search, device, tell)
+        runs.write_json(path, {"data": name, **told, **_stamp(device)})
+        tell(f"{name} with {title(loss)}: {told['seconds']:.0f} s")
+
+
 def found(results: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """All results there are, by data set and contender."""
+    """All results there are, by data set and contender; those of equal searches come first."""
     return {
         data: {
-            contender: runs.read_json(place(results, data, contender))
+            contender: runs.read_json(path)
             for contender in COLUMNS
-            if place(results, data, contender).exists()
+            if (path := _present(results, data, contender)) is not None
         }
         for data in SETS
     }
+
+
+def _present(results: Path, data: str, contender: str) -> Path | None:
+    paths = (place(results, data, contender, folder) for folder in (SEARCHED, FOLDER))
+    return next((path for path in paths if path.exists()), None)
 
 
 def values(told: Mapping[str, Any], key: str) -> list[float | None]:

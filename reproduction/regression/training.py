@@ -1,22 +1,16 @@
-"""The regression experiments of the paper: random 90/10 splits, all trained as one stack.
+"""The networks of the regression experiments: all splits, or all tries of a search, as one stack.
 
-One hidden layer of 50 ReLU units, prior N(0, I), one learned noise level. Whatever a loss has to
-choose (alpha, strength) each split chooses for itself, by the NLL of validation rows inside its own
-training part; then it trains anew on the whole training part. Test rows decide nothing.
+One hidden layer of 50 ReLU units, prior N(0, I), one learned noise level.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal
-from torch.quasirandom import SobolEngine
 
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.divergence import JSA, UnmodifiedJSA
@@ -28,11 +22,10 @@ from bayesdiv.objective.evidence import Evidence
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
 from bayesdiv.training.batches import Batches
-from bayesdiv.training.fit import Epoch, fit
+from bayesdiv.training.fit import fit
 from bayesdiv.training.steps import Recorded
-from reproduction.contenders import CONTENDERS, Contender
-from reproduction.pool import finished
-from reproduction.regression.rows import Rows, arrays, split_rows
+from reproduction.contenders import Contender
+from reproduction.regression.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -91,19 +84,6 @@ class Choice(NamedTuple):
     strength: Tensor  # (trials,)
 
 
-def candidates(contender: Contender, protocol: Protocol, seed: int = 0) -> Choice:
-    """What a search tries: points spread evenly over alpha and the logarithm of strength.
-
-    Every loss that searches gets as many, so that the budgets are equal.
-    """
-    points = SobolEngine(2, scramble=True, seed=seed).draw(protocol.candidates).double()
-    if "alpha" not in contender.chooses:
-        points[:, 1] = (torch.arange(protocol.candidates) + 0.5) / protocol.candidates
-    low, high = math.log(protocol.weakest), math.log(protocol.strongest)
-    strength = (low + (high - low) * points[:, 1]).exp()
-    return Choice((0.01 + 0.98 * points[:, 0]).float(), strength.float())
-
-
 def trained(
     contender: Contender,
     rows: Rows,
@@ -111,38 +91,28 @@ def trained(
     protocol: Protocol,
     seeds: Sequence[int],
     samples: int,
-    watch: Callable[[Epoch, Bayesian, Gaussian], None] = lambda *_: None,
+    rates: Tensor | None = None,
 ) -> tuple[Bayesian, Gaussian]:
-    """The stack of all trials after training."""
+    """The stack of all trials after training.
+
+    Args:
+        contender: the loss.
+        rows: of every trial.
+        choice: alpha and strength of every trial.
+        protocol: what all share; its epochs are those of all trials.
+        seeds: of every trial, for weights and order.
+        samples: weight draws per step.
+        rates: learning rates to begin with, (trials,); None is that of the protocol for all.
+    """
     trials, num_data, inputs = rows.x.shape
     device = rows.x.device
-    prior = Prior(Normal, loc=0.0, scale=1.0)
-    alone: dict[int, Bayesian] = {}
-    for seed in dict.fromkeys(seeds):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = MLP(inputs, 1, (protocol.hidden,)).build()
-        # A point estimate has no scale that could shrink: its Gaussian is the prior's.
-        start = 1.0 if contender.posterior is Point else protocol.start
-        alone[seed] = bayesianize(network, prior, posterior=contender.posterior, start=start)
-    model = stacked([alone[seed] for seed in seeds]).to(device)
+    if rates is None:
+        rates = torch.full((trials,), protocol.learning_rate)
+    rates = rates.to(device)
+    model = _networks(contender, protocol, inputs, seeds).to(device)
     likelihood = Gaussian(torch.ones(trials)).to(device)
-    objective: Objective
-    if contender.method is not None:
-        objective = Evidence(likelihood, contender.method, num_data=num_data, samples=samples)
-    else:
-        objective = Objective(
-            likelihood,
-            contender.divergence(choice.alpha.to(device).unsqueeze(1)),
-            num_data=num_data,
-            strength=choice.strength.to(device),
-            samples=samples,
-        )
-    # A tensor, so that a recorded step sees it change.
-    rate = torch.tensor(protocol.learning_rate, device=device)
-    parameters = [*model.parameters(), *objective.parameters()]
-    on_gpu = device.type == "cuda"
-    optimizer = torch.optim.Adam(parameters, lr=rate, capturable=on_gpu, fused=True)
+    objective = _objective(contender, likelihood, choice, num_data, samples)
+    optimizer = PerTrial([*model.parameters(), *objective.parameters()], rates)
     epochs = fit(
         model,
         objective,
@@ -154,11 +124,67 @@ def trained(
         device=device,
     )
     for epoch in epochs:
-        watch(epoch, model, likelihood)
         # Half a cosine from the learning rate to 0: the last epochs average the noise out.
         done = epoch.number / protocol.epochs
-        rate.fill_(protocol.learning_rate * 0.5 * (1 + math.cos(math.pi * done)))
+        optimizer.rates.copy_(rates * 0.5 * (1 + math.cos(math.pi * done)))
     return model, likelihood
+
+
+def _networks(
+    contender: Contender, protocol: Protocol, inputs: int, seeds: Sequence[int]
+) -> Bayesian:
+    """One network per trial; equal seeds begin with equal weights."""
+    prior = Prior(Normal, loc=0.0, scale=1.0)
+    alone: dict[int, Bayesian] = {}
+    for seed in dict.fromkeys(seeds):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = MLP(inputs, 1, (protocol.hidden,)).build()
+        # A point estimate has no scale that could shrink: its Gaussian is the prior's.
+        start = 1.0 if contender.posterior is Point else protocol.start
+        alone[seed] = bayesianize(network, prior, posterior=contender.posterior, start=start)
+    return stacked([alone[seed] for seed in seeds])
+
+
+def _objective(
+    contender: Contender, likelihood: Gaussian, choice: Choice, num_data: int, samples: int
+) -> Objective:
+    if contender.method is not None:
+        return Evidence(likelihood, contender.method, num_data=num_data, samples=samples)
+    device = next(likelihood.parameters()).device
+    return Objective(
+        likelihood,
+        contender.divergence(choice.alpha.to(device).unsqueeze(1)),
+        num_data=num_data,
+        strength=choice.strength.to(device),
+        samples=samples,
+    )
+
+
+class PerTrial(torch.optim.Adam):
+    """Adam with a learning rate for every trial of a stack, the first axis of every parameter.
+
+    Its update is proportional to the rate, so that a step with a common one is scaled.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], rates: Tensor) -> None:
+        on_gpu = rates.device.type == "cuda"
+        super().__init__(parameters, lr=COMMON, capturable=on_gpu, fused=True)
+        self.rates = rates.clone()  # changed in place, so that a recorded step sees it
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One update."""
+        held = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        before = [parameter.clone() for parameter in held]
+        loss = super().step(closure)
+        for parameter, old in zip(held, before, strict=True):
+            share = (self.rates / COMMON).reshape(-1, *(1,) * (parameter.dim() - 1))
+            parameter.copy_(old + share * (parameter - old))
+        return loss
+
+
+COMMON = 1e-2  # the rate that the steps of all trials are scaled from
 
 
 class Scores(NamedTuple):
@@ -177,131 +203,6 @@ def scores(model: Bayesian, likelihood: Gaussian, rows: Rows, samples: int) -> S
     return Scores(error.double().cpu(), nll.double().cpu())
 
 
-def searched(
-    contender: Contender,
-    inner: Rows,
-    protocol: Protocol,
-    seeds: Sequence[int],
-    device: torch.device,
-) -> tuple[Choice, dict[str, Any]]:
-    """Each split's own alpha and strength, and what every candidate came to."""
-    tried = candidates(contender, protocol)
-    count, trials = protocol.candidates, len(seeds)
-    rows = inner.repeated(count, device)
-    choice = Choice(*(part.repeat_interleave(trials) for part in tried))
-    samples = min(protocol.search_samples, draws_per_step(contender))
-    model, likelihood = trained(contender, rows, choice, protocol, [*seeds] * count, samples)
-    found = scores(model, likelihood, rows, protocol.test_samples)
-    nll = found.nll.reshape(count, trials)
-    best = torch.where(nll.isfinite(), nll, math.inf).argmin(0)
-    told = {
-        "alpha": tried.alpha.tolist() if "alpha" in contender.chooses else None,
-        "strength": tried.strength.tolist(),
-        "validation_nll": _listed(nll.mean(1)),
-        "chosen": best.tolist(),
-    }
-    return Choice(tried.alpha[best], tried.strength[best]), told
-
-
-class Job(NamedTuple):
-    """One result file: a contender on a data set."""
-
-    data: str
-    contender: str
-    protocol: Protocol
-
-    def compute(self, device: torch.device) -> dict[str, Any]:
-        """The result, as it is written to disk."""
-        return compute(self.contender, *arrays(self.data), self.protocol, device=device)
-
-
-class Trial(NamedTuple):
-    """One try of what all losses share, with KL on the validation rows: part of `chosen`."""
-
-    data: str
-    protocol: Protocol
-
-    def compute(self, device: torch.device) -> dict[str, Any]:
-        """Means over the splits; the NLL of the standardised target, so that sets compare."""
-        seeds = list(range(self.protocol.trials))
-        _, inner = split_rows(*arrays(self.data), seeds, self.protocol)
-        rows = inner.repeated(1, device)
-        contender, even = CONTENDERS["kl"], torch.ones(len(seeds))
-        model, likelihood = trained(
-            contender,
-            rows,
-            Choice(even / 2, even),
-            self.protocol,
-            seeds,
-            self.protocol.search_samples,
-        )
-        found = scores(model, likelihood, rows, self.protocol.test_samples)
-        nll = found.nll - inner.scale.double().log()
-        return {
-            "data": self.data,
-            "learning_rate": self.protocol.learning_rate,
-            "start": self.protocol.start,
-            "epochs": self.protocol.epochs,
-            "validation_rmse": found.rmse.mean().item(),
-            "validation_nll": nll.mean().item(),
-        }
-
-
-def computed(
-    jobs: Sequence[Job | Trial], processes: int, device: torch.device
-) -> Iterator[tuple[Job | Trial, dict[str, Any]]]:
-    """Each job with its result, as they finish."""
-    waiting = list(reversed(jobs))
-
-    def following() -> Job | Trial | None:
-        return waiting.pop() if waiting else None
-
-    yield from finished(following, partial(_one, device=device), processes)
-
-
-def _one(job: Job | Trial, device: torch.device) -> dict[str, Any]:
-    return job.compute(device)
-
-
-def compute(
-    name: str,
-    x: np.ndarray[Any, Any],
-    y: np.ndarray[Any, Any],
-    protocol: Protocol,
-    *,
-    device: torch.device,
-) -> dict[str, Any]:
-    """The result of one contender on one data set, as it is written to disk."""
-    contender, seeds = CONTENDERS[name], list(range(protocol.trials))
-    began = time.perf_counter()
-    outer, inner = split_rows(x, y, seeds, protocol)
-    fixed = torch.full((protocol.trials,), 0.5), torch.full((protocol.trials,), contender.strength)
-    choice, search = Choice(*fixed), None
-    if contender.chooses:
-        choice, search = searched(contender, inner, protocol, seeds, device)
-    rows = outer.repeated(1, device)
-    samples = draws_per_step(contender)
-    model, likelihood = trained(contender, rows, choice, protocol, seeds, samples)
-    draws = 1 if contender.posterior is Point else protocol.test_samples
-    found = scores(model, likelihood, rows, draws)
-    bad = (~(found.rmse.isfinite() & found.nll.isfinite())).nonzero().flatten().tolist()
-    return {
-        "contender": name,
-        "shape": list(x.shape),
-        "seeds": seeds,
-        "protocol": asdict(protocol),
-        "samples": samples,
-        "alpha": choice.alpha.tolist() if "alpha" in contender.chooses else None,
-        "strength": choice.strength.tolist(),
-        "search": search,
-        "rmse": _listed(found.rmse),
-        "nll": _listed(found.nll),
-        "noise": _listed(likelihood.scale.detach().cpu() * outer.scale),
-        "diverged": bad,
-        "seconds": time.perf_counter() - began,
-    }
-
-
-def _listed(values: Tensor) -> list[float | None]:
+def listed(values: Tensor) -> list[float | None]:
     """As JSON, which has no NaN."""
     return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -16,10 +16,11 @@ from bayesdiv.app import runs
 from reproduction.contenders import CONTENDERS
 from reproduction.item import Effort
 from reproduction.published import NLL, RMSE
+from reproduction.regression import columns, halving, table
 from reproduction.regression import nll as regression_nll
 from reproduction.regression import results as regression_results
 from reproduction.regression import rmse as regression_rmse
-from reproduction.regression import table
+from reproduction.regression import rows as regression_rows
 from reproduction.regression import training as regression
 from reproduction.regression.training import COLUMNS, Choice, Protocol
 from reproduction.verdict import Outcome
@@ -36,12 +37,13 @@ def rows(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def at_hand(monkeypatch):
-    monkeypatch.setattr(regression, "arrays", lambda data: rows())
+    monkeypatch.setattr(columns, "arrays", lambda data: rows())
+    monkeypatch.setattr(regression_results, "arrays", lambda data, folder: rows())
 
 
 def test_splits_are_disjoint_standardised_on_training_rows_and_repeat_with_their_seed():
     x, y = rows()
-    outer, inner = regression.split_rows(x, y, [0, 1, 0], TOY)
+    outer, inner = regression_rows.split_rows(x, y, [0, 1, 0], TOY)
     assert outer.x.shape == (3, 54, 3)
     assert outer.test_x.shape == (3, 6, 3)
     assert inner.x.shape == (3, 43, 3)  # 54 less a fifth
@@ -59,7 +61,7 @@ def test_splits_are_disjoint_standardised_on_training_rows_and_repeat_with_their
 def test_scores_are_in_the_units_of_the_target():
     """A linear network at the least-squares solution scores what scikit-learn and SciPy say."""
     x, y = rows(200)
-    outer, _ = regression.split_rows(x, y, [0, 1], TOY)
+    outer, _ = regression_rows.split_rows(x, y, [0, 1], TOY)
     nets = []
     for k in range(2):
         fitted = LinearRegression().fit(outer.x[k].numpy(), outer.y[k].numpy())
@@ -83,7 +85,7 @@ def test_scores_are_in_the_units_of_the_target():
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_every_contender_computes_and_its_result_is_json(name):
-    told = regression.compute(name, *rows(), TOY, device=CPU)
+    told = columns.compute(name, *rows(), TOY, device=CPU)
     json.dumps(told, allow_nan=False)
     assert len(told["rmse"]) == len(told["nll"]) == 3
     assert told["diverged"] == []
@@ -97,8 +99,8 @@ def test_each_split_chooses_the_candidate_of_its_own_lowest_validation_nll():
     x, y = rows()
     seeds = [0, 1]
     protocol = replace(TOY, trials=2, candidates=3, epochs=20, weakest=1e-3, strongest=1e3)
-    _, inner = regression.split_rows(x, y, seeds, protocol)
-    choice, told = regression.searched(CONTENDERS["lambda_kl"], inner, protocol, seeds, CPU)
+    _, inner = regression_rows.split_rows(x, y, seeds, protocol)
+    choice, told = columns.searched(CONTENDERS["lambda_kl"], inner, protocol, seeds, CPU)
     # The strongest of 0.01, 1 and 100 forbids to learn; no split takes it.
     assert max(choice.strength.tolist()) < max(told["strength"])
     assert len(told["validation_nll"]) == 3
@@ -107,7 +109,7 @@ def test_each_split_chooses_the_candidate_of_its_own_lowest_validation_nll():
 def test_candidates_are_as_many_for_every_loss_and_inside_their_ranges():
     for name in COLUMNS:
         contender = CONTENDERS[name]
-        alpha, strength = regression.candidates(contender, Protocol())
+        alpha, strength = columns.candidates(contender, Protocol())
         assert len(alpha) == len(strength) == 16
         assert 0 < alpha.min() <= alpha.max() < 1
         assert strength.min() >= 0.999e-2
@@ -116,15 +118,15 @@ def test_candidates_are_as_many_for_every_loss_and_inside_their_ranges():
 
 def test_a_diverged_trial_is_told_and_leaves_the_others(monkeypatch):
     x, y = rows()
-    real = regression.scores
+    real = columns.scores
 
     def broken(*arguments):
         found = real(*arguments)
         found.nll[1] = float("nan")
         return found
 
-    monkeypatch.setattr(regression, "scores", broken)
-    told = regression.compute("kl", x, y, TOY, device=CPU)
+    monkeypatch.setattr(columns, "scores", broken)
+    told = columns.compute("kl", x, y, TOY, device=CPU)
     assert told["diverged"] == [1]
     assert told["nll"][1] is None
     cell = table._cell(told, "nll")
@@ -215,7 +217,7 @@ def test_published_figures_are_those_of_the_paper():
 def test_choices_stay_with_their_trials():
     """Candidates run along the first axis of a stack, splits along the second."""
     x, y = rows()
-    _, inner = regression.split_rows(x, y, [0, 1], replace(TOY, trials=2))
+    _, inner = regression_rows.split_rows(x, y, [0, 1], replace(TOY, trials=2))
     many = inner.repeated(3, CPU)
     assert torch.equal(many.x[2], inner.x[0])
     choice = Choice(*(torch.arange(3.0).repeat_interleave(2) for _ in range(2)))
@@ -228,3 +230,78 @@ def test_the_page_shows_the_tables_of_the_committed_results(tmp_path):
     for item in (regression_rmse, regression_nll):
         (table_,) = (p for p in item.draw(root / "results", tmp_path) if p.suffix == ".md")
         assert table_.read_text() in page
+
+
+SMALL = halving.Search(((4, 2), (2, 3)), finalists=2, draws=2, lengths=(1, 2))
+
+
+def test_every_loss_gets_as_many_candidates_inside_their_ranges():
+    search = halving.Search()
+    for name in halving.LOSSES:
+        tried = halving.candidates(CONTENDERS[name], search)
+        assert len(tried) == len(set(tried)) == 32
+        assert all(1e-3 <= one.rate <= 3e-2 for one in tried)
+        assert {one.epochs for one in tried} == {100, 250, 500}
+        if name == "kl":
+            assert {one.strength for one in tried} == {1.0}
+        else:
+            assert min(one.strength for one in tried) < 0.1 < 1 < max(one.strength for one in tried)
+        alphas = {one.alpha for one in tried}
+        assert (len(alphas) == 32) == name.startswith("js")
+
+
+def test_a_trial_with_its_own_rate_takes_the_steps_of_adam_with_that_rate():
+    rates = torch.tensor([1e-3, 3e-2])
+    stack = torch.nn.Parameter(torch.tensor([[1.0, -2.0], [1.0, -2.0]]))
+    alone = [torch.nn.Parameter(row.detach().clone()) for row in stack]
+    ours = regression.PerTrial([stack], rates)
+    theirs = [torch.optim.Adam([p], lr=r) for p, r in zip(alone, rates.tolist(), strict=True)]
+    for _ in range(5):
+        stack.grad = 2 * stack.detach() + 0.1
+        ours.step()
+        for parameter, optimizer in zip(alone, theirs, strict=True):
+            parameter.grad = 2 * parameter.detach() + 0.1
+            optimizer.step()
+    torch.testing.assert_close(stack.detach(), torch.stack([p.detach() for p in alone]))
+
+
+def test_a_halving_keeps_the_best_and_a_diverged_candidate_is_last():
+    nll = torch.tensor([[1.0, 3.0], [0.5, float("nan")], [1.0, 1.0], [0.0, 9.0]])
+    assert halving.best(nll, 2) == [2, 0]
+    assert halving.best(nll, 4)[-1] == 1
+
+
+def test_a_search_by_halving_writes_one_file_per_set_and_loss_and_goes_on(tmp_path, at_hand):
+    lines = []
+    given = {"search": SMALL, "protocol": TOY, "data": ("yacht",), "tell": lines.append}
+    regression_results.halve(tmp_path, CPU, limit=-1, **given)
+    assert not list(tmp_path.rglob("*.json"))
+    regression_results.halve(tmp_path, CPU, **given)
+    files = sorted(path.name for path in tmp_path.rglob("*.json"))
+    assert files == ["js_a.json", "js_g.json", "kl.json", "lambda_kl.json"]
+    told = json.loads((tmp_path / "regression-searched/yacht/js_a.json").read_text())
+    assert [len(each["tried"]) for each in told["rounds"]] == [4, 2, 2]
+    assert [each["splits"] for each in told["rounds"]] == [2, 3, 3]
+    assert told["rounds"][-1]["samples"] == told["samples"] == 10
+    assert told["setting"] in told["rounds"][-1]["tried"]
+    lowest = min(range(2), key=told["rounds"][-1]["validation_nll"].__getitem__)
+    assert told["setting"] == told["rounds"][-1]["tried"][lowest]
+    assert len(told["rmse"]) == 3
+    lines.clear()
+    regression_results.halve(tmp_path, CPU, **given)
+    assert lines == []
+    found = regression_results.found(tmp_path)
+    assert found["yacht"]["js_a"]["setting"] == told["setting"]
+
+
+def test_packed_arrays_are_read_in_the_place_of_tables(tmp_path, monkeypatch):
+    wanted = rows()
+    np.savez_compressed(tmp_path / "yacht.npz", x=wanted[0], y=wanted[1])
+    found = regression_rows.arrays("yacht", tmp_path)
+    assert all(np.array_equal(one, two) for one, two in zip(found, wanted, strict=True))
+
+
+def test_the_sets_are_those_that_the_app_knows():
+    from bayesdiv.app.data.uci import PAPER
+
+    assert regression_rows.SETS == PAPER
