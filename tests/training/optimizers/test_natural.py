@@ -1,8 +1,13 @@
 """Natural gradients: the step itself, what it converges to, and what it survives."""
 
 import copy
+import importlib.util
 import io
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -283,3 +288,21 @@ def test_impossible_settings_are_refused(bad):
     net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
     with pytest.raises(ValueError, match="must"):
         Natural(net, **{"num_data": 10} | bad)
+
+
+def test_two_processes_train_as_one_with_the_whole_batch(tmp_path):
+    script = Path(__file__).parent / "natural_ranks.py"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2"]
+    command = [*launcher, "--master_port=0", "--standalone", script, tmp_path]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    spec = importlib.util.spec_from_file_location("natural_ranks", script)
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    for name, value in alone.trained().items():
+        assert torch.equal(ranks[0][name], ranks[1][name])
+        assert torch.allclose(ranks[0][name], value, atol=1e-5)
