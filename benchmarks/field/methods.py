@@ -69,6 +69,15 @@ class Task:
         rate = self.rate(lr)
         return SGD(parameters, rate, 0.9, weight_decay=decay, nesterov=True, fused=fused)
 
+    def batches(self) -> bd.Batches:
+        """The training images in batches, in an order drawn from the seed."""
+        return bd.Batches(self.part.x, self.part.y, min(self.batch, self.num_data), self.seed)
+
+    def cosine(self, warm_up: float = 0.0, end: float = 1.0) -> Cosine:
+        """A schedule over the run or its first part; both as shares of the epochs."""
+        steps = max(1, round(end * self.epochs * len(self.batches())))
+        return Cosine(steps, min(round(warm_up * steps), steps - 1))
+
     def inputs(self) -> Iterator[Tensor]:
         """Some training images in batches, for statistics."""
         return iter(self.part.x[: 40 * self.batch].split(self.batch))
@@ -83,30 +92,28 @@ def train(
     task: Task,
     model: nn.Module,
     optimizer: Optimizer,
+    factor: Callable[[int], float],
     *,
     objective: bd.Objective | None = None,
-    schedule: Callable[[int], float] | None = None,
     step: Any = None,
     after: Callable[[int], None] = lambda epoch: None,
 ) -> None:
     """Train through `bd.fit`; times of the epochs go to the task."""
-    from accelerate import Accelerator
-
     on_card = task.device.type == "cuda"
-    rates = LambdaLR(optimizer, schedule or Cosine(task.epochs))
     epochs = bd.fit(
         model,
         objective or bd.Objective(bd.Classes(), num_data=task.num_data),
-        bd.Batches(task.part.x, task.part.y, min(task.batch, task.num_data), task.seed),
+        task.batches(),
         optimizer,
         task.epochs,
         seed=task.seed,
         step=step or (bd.Recorded() if on_card else bd.Eager()),
-        accelerator=Accelerator(mixed_precision="bf16") if on_card else Accelerator(cpu=True),
+        schedule=LambdaLR(optimizer, factor),
+        autocast=torch.bfloat16 if on_card else None,
+        device=task.device,
     )
     for epoch in epochs:
         task.seconds.append(epoch.seconds)
-        rates.step()
         after(epoch.number)
 
 
@@ -127,7 +134,7 @@ def sgd(task: Task, *, lr: float, decay: float, precisions: tuple[float, ...] = 
     """Plain SGD, then a Laplace approximation of its last layer for each prior precision."""
     network = task.network()
     model = prepared(network, task)
-    train(task, model, task.sgd([*model.parameters()], lr, decay))
+    train(task, model, task.sgd([*model.parameters()], lr, decay), task.cosine())
     results = [Result("sgd", {"lr": lr, "decay": decay}, Trained(model, nullcontext, 1))]
     laplace = LastLayerLaplace(model, task.part)
     for precision in precisions:
@@ -143,7 +150,7 @@ def dropout(task: Task, *, share: float, lr: float = 0.1, decay: float = DECAY) 
         if name.startswith("layer"):
             setattr(network, name, nn.Sequential(layer, nn.Dropout(share)))
     model = prepared(network, task)
-    train(task, model, task.sgd([*model.parameters()], lr, decay))
+    train(task, model, task.sgd([*model.parameters()], lr, decay), task.cosine())
 
     @contextmanager
     def dropping() -> Iterator[None]:
@@ -162,19 +169,16 @@ def swag(task: Task, *, swag_lr: float, lr: float = 0.1, decay: float = DECAY) -
     """SWAG (Maddox et al. 2019): a Gaussian through the last quarter of an SGD run."""
     model = prepared(task.network(), task)
     collected = Swag(model, rank=20)
-    first = max(1, round(0.75 * task.epochs))
-    cosine = Cosine(first)
+    cosine = task.cosine(end=0.75)
 
-    def factor(epoch: int) -> float:
-        falling = cosine(epoch) if epoch < first else 0.0
-        return max(falling, swag_lr / lr)
+    def factor(step: int) -> float:
+        return max(cosine(step), swag_lr / lr)
 
     def collect(epoch: int) -> None:
-        if epoch >= first:
+        if epoch >= 0.75 * task.epochs:
             collected.collect()
 
-    optimizer = task.sgd([*model.parameters()], lr, decay)
-    train(task, model, optimizer, schedule=factor, after=collect)
+    train(task, model, task.sgd([*model.parameters()], lr, decay), factor, after=collect)
 
     @contextmanager
     def drawn() -> Iterator[None]:
@@ -193,8 +197,7 @@ def ivon(task: Task, *, lr: float, curvature: float, decay: float = DECAY) -> li
     optimizer = ivon_optimizer(
         model.parameters(), lr=lr, ess=task.num_data, hess_init=curvature, weight_decay=decay
     )
-    warm = max(0, min(5, task.epochs - 1))
-    train(task, model, optimizer, schedule=Cosine(task.epochs, warm), step=ivon_step)
+    train(task, model, optimizer, task.cosine(warm_up=0.08), step=ivon_step)
     settings = {"lr": lr, "curvature": curvature, "decay": decay}
     return [Result("ivon", settings, Trained(model, optimizer.sampled_params, SAMPLES))]
 
@@ -234,7 +237,7 @@ class Ours:
             task.sgd([*net.module.parameters()], self.lr, DECAY),
             Adam([net.posterior.rho], task.rate(rho_lr), capturable=task.device.type == "cuda"),
         )
-        return self._trained(task, net, objective, optimizer, Cosine(task.epochs))
+        return self._trained(task, net, objective, optimizer, task.cosine())
 
     def natural(self, task: Task, damping: float = 0.1, rate: float = 1e-5) -> nn.Module:
         """Natural gradients for both; momentum averages, so ten times SGD's rate is as fast."""
@@ -250,8 +253,7 @@ class Ours:
             others_lr=task.rate(self.lr),
             others_decay=DECAY,
         )
-        warm = min(3, task.epochs - 1)
-        return self._trained(task, net, objective, optimizer, Cosine(task.epochs, warm))
+        return self._trained(task, net, objective, optimizer, task.cosine(warm_up=0.05))
 
     @staticmethod
     def _trained(
@@ -262,7 +264,7 @@ class Ours:
         schedule: Cosine,
     ) -> nn.Module:
         model = prepared(net, task)
-        train(task, model, optimizer, objective=objective, schedule=schedule)
+        train(task, model, optimizer, schedule, objective=objective)
         return model
 
 

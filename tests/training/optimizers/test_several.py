@@ -81,5 +81,5 @@ def test_the_cosine_rises_then_falls_to_nothing():
 
 
 def test_a_warm_up_as_long_as_the_run_is_refused():
-    with pytest.raises(ValueError, match="below epochs"):
+    with pytest.raises(ValueError, match="below steps"):
         Cosine(5, warm_up=5)
