@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint docs bench peers clean
+.PHONY: run test lint docs paper wheel bench peers clean
 
 run: $(READY)
 	$(BIN)/bayesdiv compare digits --noise 0.5 --epochs 40 --batch_size 64
@@ -16,9 +16,18 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_house.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The tables and figures of the paper, from the committed results, into reproduced/.
+paper: $(READY)
+	$(BIN)/python -m reproduction all
+
+# A wheel in environments of its own: the library without the extra, then the command line.
+wheel: $(READY)
+	PYTHON=$(PYTHON) bash tests/wheel.sh
 
 bench: $(READY)
 	$(BIN)/python benchmarks/divergence.py

@@ -35,7 +35,7 @@ def test_type_checkers_and_python_import_the_same_names_from_the_same_places():
     }
     run = {name: f"{home}.{name}" for home, names in bd._HOMES.items() for name in names.split()}
     assert read == run | bd._MODULES
-    assert {*read, "__version__"} == set(bd.__all__)
+    assert {*run, "__version__"} == set(bd.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bayesdiv import metrics
+    from bayesdiv import metrics as metrics
     from bayesdiv.app.sklearn.estimators import BayesianClassifier, BayesianRegressor
     from bayesdiv.divergence import (
         JSA,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         ReverseKL,
         TotalVariation,
         WeightedKL,
-        closed_form,
     )
+    from bayesdiv.divergence import closed_form as closed_form
     from bayesdiv.divergence.auto import Auto
     from bayesdiv.divergence.estimators import Exact, MonteCarlo
     from bayesdiv.divergence.quadrature import Quadrature
@@ -95,11 +95,9 @@ __all__ = [
     "__version__",
     "at_mean",
     "bayesianize",
-    "closed_form",
     "draw_weights",
     "draws",
     "fit",
-    "metrics",
     "predict",
     "predict_at",
     "stacked",

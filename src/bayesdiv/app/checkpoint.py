@@ -1,20 +1,20 @@
 """What is kept of a training: its best weights and history, and all that a resumed run needs."""
 
 import copy
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from bayesdiv.app import runs
+from bayesdiv.training.best import Kept, State, put_back, state_of
 from bayesdiv.training.fit import Epoch
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
-
-State = dict[str, dict[str, Tensor]]
 
 
 class _Done(NamedTuple):
@@ -25,9 +25,7 @@ class _Done(NamedTuple):
 
     epoch: int
     last: tuple[State, dict[str, Any]]  # parts and optimizer after that epoch
-    best: State
-    best_nll: float
-    best_epoch: int
+    best: Kept
 
 
 class Keeper:
@@ -41,7 +39,7 @@ class Keeper:
         folder: Path | None,
     ) -> None:
         self.parts, self.history, self.optimizer, self.folder = parts, history, optimizer, folder
-        self.done = _Done(0, self._whole_state(), self._state(), float("inf"), 0)
+        self.done = _Done(0, self._whole_state(), Kept(0, math.inf, state_of(parts)))
         self.seconds_before, self.began = 0.0, time.perf_counter()
         self.saved_at = time.perf_counter()
 
@@ -67,12 +65,11 @@ class Keeper:
         return self._resume(self.folder)
 
     def _resume(self, folder: Path) -> int:
-        best = _Holder(self.done.best)
+        best = _Holder(self.done.best.state)
         parts = {**self.parts, "best": best}
         told = runs.load_state(folder / runs.CHECKPOINT, parts, self.optimizer)
-        self.done = _Done(
-            told["epoch"], self._whole_state(), best.state(), told["best_nll"], told["best_epoch"]
-        )
+        kept = Kept(told["best_epoch"], told["best_nll"], best.state())
+        self.done = _Done(told["epoch"], self._whole_state(), kept)
         self.seconds_before = told["seconds"]
         self.history[:] = runs.read_history(folder, self.done.epoch)
         runs.start_history(folder, self.history)
@@ -98,9 +95,10 @@ class Keeper:
         """What is known after one more epoch."""
         # Without a folder nothing is gone back to, and a copy of all would be for nothing.
         last = self.done.last if self.folder is None else self._whole_state()
-        if nll < self.done.best_nll:
-            return _Done(epoch, last, self._state(), nll, epoch)
-        return self.done._replace(epoch=epoch, last=last)
+        better = nll < self.done.best.score
+        return _Done(
+            epoch, last, Kept(epoch, nll, state_of(self.parts)) if better else self.done.best
+        )
 
     def checkpoint(self) -> None:
         """Save all that a resumed run needs."""
@@ -108,19 +106,18 @@ class Keeper:
             return
         runs.save_state(
             self.folder / runs.CHECKPOINT,
-            {**self.parts, "best": _Holder(self.done.best)},
+            {**self.parts, "best": _Holder(self.done.best.state)},
             self.optimizer,
             epoch=self.done.epoch,
-            best_nll=self.done.best_nll,
-            best_epoch=self.done.best_epoch,
+            best_nll=self.done.best.score,
+            best_epoch=self.done.best.epoch,
             seconds=self.seconds_before + time.perf_counter() - self.began,
         )
         self.saved_at = time.perf_counter()
 
     def restore_best(self) -> None:
         """Put the best weights back into the experiment."""
-        for name, part in self.parts.items():
-            part.load_state_dict(self.done.best[name])
+        put_back(self.done.best.state, self.parts)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write weights and metrics; the metrics last, since they mark a run as finished."""
@@ -132,18 +129,11 @@ class Keeper:
     def back_to_the_last_epoch(self) -> None:
         """Undo the steps of an epoch that was broken off: only whole epochs can be repeated."""
         state, optimizer = self.done.last
-        for name, part in self.parts.items():
-            part.load_state_dict(state[name])
+        put_back(state, self.parts)
         self.optimizer.load_state_dict(optimizer)
 
     def _whole_state(self) -> tuple[State, dict[str, Any]]:
-        return self._state(), copy.deepcopy(self.optimizer.state_dict())
-
-    def _state(self) -> State:
-        return {
-            name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
-            for name, part in self.parts.items()
-        }
+        return state_of(self.parts), copy.deepcopy(self.optimizer.state_dict())
 
 
 class _Holder(nn.Module):

@@ -72,7 +72,7 @@ def _trained(
     result = {
         "test": evaluate(experiment, splits, splits.test),
         "validation": evaluate(experiment, splits, splits.validation),
-        "best_epoch": keeper.done.best_epoch,
+        "best_epoch": keeper.done.best.epoch,
         "seconds": keeper.seconds_before + time.perf_counter() - began,
     }
     keeper.finish(result)

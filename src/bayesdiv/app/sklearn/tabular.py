@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, Self
@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from bayesdiv.app.nets.mlp import MLP
@@ -29,6 +29,7 @@ from bayesdiv.objective.strength import Constraint, WarmUp
 from bayesdiv.prediction import TURN, predict
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Batches
+from bayesdiv.training.best import Best
 from bayesdiv.training.fit import Epoch, EpochLoss, fit
 
 Network = Callable[[int, int], nn.Module]
@@ -107,15 +108,15 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         train, validation = self._split(rows)
         with _seeded(self._seed):
             model = self._built(rows.x.shape[1], outputs)
-            best = _Best(model, likelihood, validation)
+            best = Best(model=model, likelihood=likelihood)
             self.history_: list[EpochLoss] = []
             for epoch in self._epochs(model, likelihood, train):
                 self.history_.append(_an_example(epoch.loss, float(train.repeats.mean())))
-                best.after(epoch)
+                if validation is not None:
+                    best.after(epoch.number, _nll(best.parts, validation))
         if self.epochs is None and validation is None:  # else the user has chosen when to stop
             _warn_if_falling([loss.nll for loss in self.history_])
-        best.restore()
-        self.best_epoch_ = best.epoch
+        self.best_epoch_ = len(self.history_) if validation is None else best.restore()
         # In double precision: a row then has the same prediction alone and in a batch.
         self.model_, self.likelihood_ = model.cpu().double(), likelihood.cpu().double()
         return self
@@ -241,35 +242,14 @@ def _warn_if_falling(nll: Sequence[float]) -> None:
         )
 
 
-class _Best:
-    """Remembers the weights of the best epoch by validation NLL, or those of the last."""
-
-    def __init__(self, model: Bayesian, likelihood: Likelihood, rows: Rows | None) -> None:
-        self.parts = nn.ModuleList([model, likelihood])
-        self.rows = rows
-        self.epoch, self.nll = 0, float("inf")
-        self.state: dict[str, Tensor] | None = None
-
-    def after(self, epoch: Epoch) -> None:
-        if self.rows is None:
-            self.epoch = epoch.number
-            return
-        nll = self._nll(self.rows)
-        if nll < self.nll:
-            self.nll, self.epoch = nll, epoch.number
-            self.state = copy.deepcopy(self.parts.state_dict())
-
-    def _nll(self, rows: Rows) -> float:
-        model, likelihood = self.parts
-        x, repeated = rows.tensors(next(model.parameters()).device)
-        found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME)
-        y, repeats = repeated[:, :-1], repeated[:, -1]
-        each = found.log_prob(y if found.conditional.event_shape else y.squeeze(-1))
-        return -(repeats * each).sum().item()
-
-    def restore(self) -> None:
-        if self.state is not None:
-            self.parts.load_state_dict(self.state)
+def _nll(parts: Mapping[str, nn.Module], rows: Rows) -> float:
+    """The negative log-likelihood of rows, each as often as it is repeated."""
+    model, likelihood = parts["model"], parts["likelihood"]
+    x, repeated = rows.tensors(next(model.parameters()).device)
+    found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME)
+    y, repeats = repeated[:, :-1], repeated[:, -1]
+    each = found.log_prob(y if found.conditional.event_shape else y.squeeze(-1))
+    return -(repeats * each).sum().item()
 
 
 @contextmanager

@@ -12,13 +12,15 @@ from optuna.trial import Trial
 from bayesdiv.app import experiment as experiments
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.splits import Part, Splits
-from bayesdiv.app.experiment import Experiment, Training
+from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import described
-from bayesdiv.app.tuning.search import Aim, Best, Search, Tell
+from bayesdiv.app.tuning.search import Aim, Search, Tell
+from bayesdiv.app.tuning.search import Best as BestTrial
 from bayesdiv.app.tuning.space import Space, given, outside, with_settings
 from bayesdiv.app.tuning.workers import tune
 from bayesdiv.divergence import Divergence
 from bayesdiv.training.batches import Batches
+from bayesdiv.training.best import Best
 from bayesdiv.training.fit import fit
 
 REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
@@ -29,7 +31,7 @@ class Tuned(NamedTuple):
 
     divergence: Divergence
     training: Training
-    best: Best
+    best: BestTrial
 
 
 def tune_experiment(
@@ -171,8 +173,8 @@ def _course(
     experiment = experiments.built(splits, divergence, training)
     place = _places(splits.validation.y, 2, training.seed)
     halves = [Part(*(rows[place == half] for rows in splits.validation)) for half in (0, 1)]
-    lowest, values = [math.inf, math.inf], [math.nan, math.nan]
-    kept = [_state(experiment), _state(experiment)]
+    values = [math.nan, math.nan]
+    kept = [Best(**experiment.parts), Best(**experiment.parts)]
     batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
     for epoch in fit(
         experiment.model,
@@ -185,23 +187,14 @@ def _course(
         watched = experiments.WATCH_SAMPLES
         found = [experiments.evaluate(experiment, splits, half, watched) for half in halves]
         for own, other in ((0, 1), (1, 0)):
-            if found[own]["nll"] < lowest[own]:
-                lowest[own], kept[own] = found[own]["nll"], _state(experiment)
+            if kept[own].after(epoch.number, found[own]["nll"]):
                 values[own] = found[other][key]
         if epoch.number < training.epochs:
             yield sum(values) / 2
     for own, other in ((0, 1), (1, 0)):
-        for name, part in experiment.parts.items():
-            part.load_state_dict(kept[own][name])
+        kept[own].restore()
         values[own] = experiments.evaluate(experiment, splits, halves[other])[key]
     yield sum(values) / 2
-
-
-def _state(experiment: Experiment) -> dict[str, dict[str, torch.Tensor]]:
-    return {
-        name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
-        for name, part in experiment.parts.items()
-    }
 
 
 def _check_aim(aim: Aim, splits: Splits) -> None:
