@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +150,14 @@ def test_sets_by_class_keep_the_promise_for_each_class():
     for label in range(5):
         mine = member[y[10_000:] == label, label].double()
         assert abs(mine.mean() - 0.9) < 5 * math.sqrt(0.09 * 2 / len(mine))
+
+
+@pytest.mark.parametrize("count", [100, 1000])
+def test_the_page_says_how_far_a_single_calibration_may_be_off(count):
+    k = math.ceil(0.9 * (count + 1))
+    low, high = (round(100 * end) for end in stats.beta(k, count + 1 - k).interval(0.9))
+    page = (Path(__file__).parents[2] / "docs/howto/calibration.md").read_text()
+    assert re.search(rf"n = {count:,}\s[^;:]*?{low} to {high} %", page)
 
 
 # --- what each score says ------------------------------------------------------------------------
