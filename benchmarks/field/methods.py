@@ -252,6 +252,7 @@ class Ours:
             rate=rate,
             others_lr=task.rate(self.lr),
             others_decay=DECAY,
+            transform=torch.compile if task.device.type == "cuda" else None,
         )
         return self._trained(task, net, objective, optimizer, task.cosine(warm_up=0.05))
 

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,33 @@ def test_a_run_goes_on_from_its_state_as_if_it_had_not_stopped():
     for one, two in zip(net.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
     assert torch.equal(objective.likelihood.rho, again.likelihood.rho)
+
+
+def test_a_compiled_step_is_one_graph_and_the_same_step():
+    compiled = partial(torch.compile, backend="aot_eager", fullgraph=True)
+    x, y = regression()
+    ends = []
+    for transform in (None, compiled):
+        torch.manual_seed(0)
+        net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+        objective = bd.Objective(bd.Gaussian(), num_data=40)
+        optimizer = Natural(net, objective, num_data=40, lr=0.02, clip=0.5, transform=transform)
+        fitted(net, objective, optimizer, x, y, 4)
+        ends.append([p.detach() for p in net.parameters()])
+    assert all(torch.allclose(*pair) for pair in zip(*ends, strict=True))
+
+
+def test_a_copy_of_the_optimizer_goes_on_with_copies_of_the_parameters():
+    x, y = regression()
+    net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+    objective = bd.Objective(bd.Gaussian(), num_data=40)
+    optimizer = Natural(net, objective, num_data=40)
+    whole = net, objective, optimizer
+    fitted(*whole, x, y, 2)
+    again = copy.deepcopy(whole)
+    fitted(*whole, x, y, 2)
+    fitted(*again, x, y, 2)
+    assert torch.equal(net.posterior.rho, again[0].posterior.rho)
 
 
 def test_trials_with_strengths_of_their_own_learn_as_each_would_alone():

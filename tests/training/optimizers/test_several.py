@@ -83,3 +83,14 @@ def test_the_cosine_rises_then_falls_to_nothing():
 def test_a_warm_up_as_long_as_the_run_is_refused():
     with pytest.raises(ValueError, match="below steps"):
         Cosine(5, warm_up=5)
+
+
+def test_a_copy_steps_copies_of_the_parameters():
+    parameters = pair()
+    optimizer = both(*parameters)
+    steps(optimizer, parameters, 1)
+    again, other = copy.deepcopy((parameters, optimizer))
+    steps(optimizer, parameters, 2)
+    steps(other, again, 2)
+    assert all(torch.equal(a, b) for a, b in zip(parameters, again, strict=True))
+    assert other.param_groups[0] is other.parts[0].param_groups[0]

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from bayesdiv.model.posteriors.base import inverse_softplus
 from bayesdiv.model.posteriors.mean_field import MeanField
 
+Advance = Callable[..., None]
 _LARGEST = 1e30  # of a precision: the scale stays a positive number in single precision
 
 
@@ -50,6 +51,8 @@ class Natural(Optimizer):
         warm_up: steps over which η rises.
         others_lr: learning rate of the other parameters; None is `lr`.
         others_decay: weight decay of the other parameters.
+        transform: applied to `advance` once, such as `torch.compile`, which on a GPU makes the step
+            one pass over the parameters.
 
     Examples:
         >>> import bayesdiv as bd
@@ -75,6 +78,7 @@ class Natural(Optimizer):
         warm_up: int = 0,
         others_lr: float | Tensor | None = None,
         others_decay: float = 0.0,
+        transform: Callable[[Advance], Advance] | None = None,
     ) -> None:
         _check(num_data, strength, momentum, rate, memory, damping, clip)
         inside = [part for module in modules for part in module.modules()]
@@ -94,6 +98,11 @@ class Natural(Optimizer):
             own_lr = lr if others_lr is None else others_lr
             groups.append({"params": others, "lr": _own(own_lr), "weight_decay": others_decay})
         super().__init__(groups, defaults)
+        self._advance = advance if transform is None else transform(advance)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, for a copy: torch's own leaves out what it does not know."""
+        return {**super().__getstate__(), "_advance": self._advance}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -116,18 +125,19 @@ class Natural(Optimizer):
         state = self._state(loc)
         if "precision" not in state:
             state["precision"] = softplus(rho).square_().reciprocal_()
-        precision, number = state["precision"], state["step"].double()
-        examples = _per_weight(group["num_data"] / group["strength"], loc)  # N/λ
-        slope = rho.grad / rho.sigmoid()  # ∂loss/∂σ
-        lacking = slope.mul_(precision.sqrt()).mul_(examples)  # G
-        rate = (1 / (group["memory"] + number)).clamp(min=group["rate"])
-        precision.addcmul_(precision, lacking.div_(precision).mul_(rate).clamp_(-0.5, 1.0))
-        precision.clamp_(1 / _LARGEST, _LARGEST)
-        mean = self._momentum(loc, loc.grad, group)
-        move = mean.div_((precision / examples).add_(group["damping"]))
-        move = move.clamp_(-group["clip"], group["clip"]) if group["clip"] < math.inf else move
-        loc.sub_(move.mul_(_risen(group, number)))
-        rho.copy_(inverse_softplus(precision.rsqrt()))
+        number, share = state["step"].double(), group["momentum"]
+        self._advance(
+            (loc, rho),
+            (loc.grad, rho.grad),
+            (state["momentum"], state["precision"]),
+            examples=_per_weight(group["num_data"] / group["strength"], loc),
+            rate=(1 / (group["memory"] + number)).clamp(min=group["rate"]),
+            lr=_risen(group, number),
+            share=share,
+            forgotten=1 - share**number,
+            damping=group["damping"],
+            clip=group["clip"],
+        )
 
     def _step_others(self, group: dict[str, Any]) -> None:
         for parameter in group["params"]:
@@ -156,15 +166,69 @@ class Natural(Optimizer):
         return corrected
 
 
+_Pair = tuple[Tensor, Tensor]
+
+
+def advance(
+    parameters: _Pair,
+    gradients: _Pair,
+    state: _Pair,
+    *,
+    examples: Tensor,
+    rate: Tensor,
+    lr: Tensor,
+    share: float,
+    forgotten: Tensor,
+    damping: float,
+    clip: float,
+) -> None:
+    """Change mean, raw scale, momentum and precision in place: the step of `Natural` itself.
+
+    Element by element, without branches on values: a compiler makes it one pass over memory.
+
+    Args:
+        parameters: mean and raw scale, m and rho.
+        gradients: of the loss by both.
+        state: momentum of the mean's gradient, and precision s.
+        examples: N/λ.
+        rate: ρ.
+        lr: η.
+        share: of the past in the momentum.
+        forgotten: 1 less the weight of the momentum's start, its bias.
+        damping: added to the curvature.
+        clip: bound of a mean's step before η.
+
+    Examples:
+        >>> loc, rho, by_loc, by_rho, mean = torch.zeros(5, 1).unbind()
+        >>> precision, one = torch.full((1,), 4.0), torch.ones(())
+        >>> settings = {"examples": one, "rate": one, "lr": one, "forgotten": one}
+        >>> settings |= {"share": 0.0, "damping": 0.0, "clip": 1.0}
+        >>> advance((loc, rho), (by_loc + 1, by_rho), (mean, precision), **settings)
+        >>> loc, softplus(rho)
+        (tensor([-0.2500]), tensor([0.5000]))
+    """
+    (loc, rho), (by_loc, by_rho), (mean, precision) = parameters, gradients, state
+    slope = by_rho / rho.sigmoid()  # ∂loss/∂σ
+    lacking = slope * precision.rsqrt() * examples * rate  # ρ G/s, with σ = s^-½
+    precision.mul_(1 + lacking.clamp(-0.5, 1.0)).clamp_(1 / _LARGEST, _LARGEST)
+    mean.lerp_(by_loc, 1 - share)
+    move = mean / forgotten / (precision / examples + damping)
+    loc.sub_(move.clamp(-clip, clip) * lr)
+    rho.copy_(inverse_softplus(precision.rsqrt()))
+
+
 def _risen(group: dict[str, Any], number: Tensor) -> Tensor:
     """The learning rate of a step during the warm-up and after it."""
     risen: Tensor = group["lr"] * (number / max(1, group["warm_up"])).clamp(max=1)
     return risen
 
 
-def _per_weight(value: float | Tensor, loc: Tensor) -> float | Tensor:
+def _per_weight(value: float | Tensor, loc: Tensor) -> Tensor:
     """One number for all weights, or one per trial with an axis for the weights."""
-    return value.to(loc).unsqueeze(-1) if isinstance(value, Tensor) and value.dim() else value
+    if isinstance(value, Tensor):
+        return value.to(loc).unsqueeze(-1) if value.dim() else value.to(loc.device)
+    # Filled on the device: a copy from the host would wait, and could not be recorded.
+    return torch.full((), value, dtype=torch.float64, device=loc.device)
 
 
 def _own(lr: float | Tensor) -> float | Tensor:

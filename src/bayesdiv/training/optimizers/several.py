@@ -31,6 +31,10 @@ class Several(Optimizer):
         self.parts = parts
         super().__init__([group for part in parts for group in part.param_groups], {})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, for a copy: torch's own leaves out what it does not know."""
+        return {**super().__getstate__(), "parts": self.parts}
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Take over a group of one of the parts, as the same object."""
         self.param_groups.append(param_group)
