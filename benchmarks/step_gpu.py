@@ -28,8 +28,10 @@ from bayesdiv.app.nets.resnet import ResNet, Stem, imagenet_stem, small_stem
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.draws import Over
 from bayesdiv.objective.objective import Loss
-from reproduction.images.protocol import CONTENDERS, OURS, Setting
-from reproduction.images.training import Execution, Recorded, Training
+from reproduction.contenders import title as contender_title
+from reproduction.images.inputs import Execution
+from reproduction.images.protocol import OURS, SEARCHES, Setting
+from reproduction.images.training import Training, build
 
 DEVICE = torch.device("cuda")
 BATCH = 256
@@ -72,15 +74,22 @@ def images() -> Splits:
 
 
 def single_draw(name: str, pixels: int, stem: Stem) -> Callable[[], None]:
-    """The recorded step of an image experiment."""
-    setting = Setting(name, **CONTENDERS[name].first)  # type: ignore[arg-type]
+    """The recorded step of an image experiment, as `fit` takes it."""
+    setting = Setting(name, **SEARCHES[name].first)  # type: ignore[arg-type]
     protocol = replace(OURS, pixels=pixels, stem=stem, batch_size=BATCH)
-    training = Training(images(), setting, protocol, 0, Execution.of(DEVICE))
-    step = Recorded(training.step)
+    data = images()
+    training = Training(build(data, setting, protocol, Execution.of(DEVICE)), data, seed=0)
+    model, objective, batches = training.network.model, training.objective, training.batches
+    objective.to(DEVICE).prepare(model)
+    step, places = bd.Recorded(), next(iter(batches.places()))
+
+    def loss(at: torch.Tensor) -> Loss:
+        with torch.autocast("cuda", torch.bfloat16):
+            found: Loss = objective(model, *batches.gathered(at))
+            return found
 
     def run() -> None:
-        training.position.zero_()
-        step()
+        step(loss, (places,), training.optimizer, lambda total: total.backward())
 
     for _ in range(4):
         run()
@@ -131,7 +140,7 @@ def main() -> None:
         for name, value in found.items():
             over = value / found["deterministic"], value / found["kl"]
             told.append({"pixels": pixels, "stem": title, "loss": name, "ms": value})
-            loss = CONTENDERS[name].title
+            loss = contender_title(name)
             print(f"| {pixels} | {title} | {loss} | {value:.3f} | {over[0]:.3f} | {over[1]:.3f} |")
         torch.cuda.empty_cache()
     print("\nSeveral draws at 32 pixels, KL\n")

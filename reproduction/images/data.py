@@ -10,8 +10,8 @@ import torch
 
 from bayesdiv.app.data.images import Images
 from bayesdiv.app.data.splits import DataError, Splits
+from reproduction.images.inputs import Execution
 from reproduction.images.results import BY_PATIENT, Place
-from reproduction.images.training import Execution
 
 
 def _cifar10(folder: Path | None) -> Images:

@@ -1,7 +1,7 @@
 """What the image experiments share, what one loss chooses, and the losses themselves."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.distributions import Normal
 from bayesdiv.app.nets.resnet import Stem, imagenet_stem
 from bayesdiv.model.layout import Layout
 from bayesdiv.model.priors import FanIn, Prior, PriorFor
+from bayesdiv.training.batches import Batches
 from reproduction.contenders import CONTENDERS
 
 Schedule = Callable[[float, int], float]
@@ -53,14 +54,27 @@ class SameScale:
         return Prior(Normal, loc=weights.new_zeros(()), scale=weights.new_tensor(self.scale))
 
 
-def shuffled(count: int, device: torch.device) -> Tensor:
-    """Every epoch in another order."""
-    return torch.randperm(count, device=device)
+def shuffled(
+    x: Tensor, y: Tensor, size: int, seed: int, transform: Callable[[Tensor], Tensor]
+) -> Batches:
+    """Every epoch in another order; what fills no batch waits for another epoch."""
+    return Batches(x, y, size, seed, transform=transform, drop_last=True)
 
 
-def in_order(count: int, device: torch.device) -> Tensor:
+class InOrder(Batches):
+    """Batches in the order of the data."""
+
+    def places(self) -> Iterator[Tensor]:
+        """Where the examples of each batch stand."""
+        order = torch.arange(self.rows, device=self.y.device)
+        return iter(order.split(self.size)[: len(self)])
+
+
+def in_order(
+    x: Tensor, y: Tensor, size: int, seed: int, transform: Callable[[Tensor], Tensor]
+) -> Batches:
     """Every epoch in the order of the data, as the authors' program did."""
-    return torch.arange(count, device=device)
+    return InOrder(x, y, size, seed, transform=transform, drop_last=True)
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,7 @@ class Protocol:
     batch_size: int = 128
     epochs: int = 15
     schedule: Schedule = cosine
-    order: Callable[[int, torch.device], Tensor] = shuffled
+    order: Callable[..., Batches] = shuffled
     prior: PriorFor = field(default_factory=lambda: FanIn(math.sqrt(2)))
     test_samples: int = 16
     validation_samples: int = 4

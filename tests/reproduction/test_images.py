@@ -13,27 +13,27 @@ import torch
 from scipy import stats
 from sklearn.metrics import confusion_matrix, log_loss, roc_auc_score
 from torch.distributions import Categorical, Normal, kl_divergence
-from torch.nn.functional import conv2d, softplus
+from torch.nn.functional import softplus
 
-from bayesdiv import KL, Classes, Objective, Predictive
+from bayesdiv import KL, Predictive
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.nets.resnet import small_stem
 from bayesdiv.app.tasks.classification import Classification
-from bayesdiv.compute import blocks
+from bayesdiv.training.batches import Batches
 from reproduction.contenders import CONTENDERS
-from reproduction.images import comparing
+from reproduction.images import assessing, comparing, inputs
 from reproduction.images import protocol as images_protocol
 from reproduction.images import results as images_results
 from reproduction.images import running as images_running
-from reproduction.images import training as images
 from reproduction.images.data import parts
+from reproduction.images.inputs import Execution
 from reproduction.images.plans import PLANS, Job, needed, plan, toy
 from reproduction.images.protocol import PAPER, PAPER_START, SEARCHES, Protocol, Setting
 from reproduction.images.results import Place
 from reproduction.images.running import Machine, Queue
 from reproduction.images.searching import candidates, refined
-from reproduction.images.training import Execution, Training, run
+from reproduction.images.training import Training, build, run
 
 CPU = torch.device("cpu")
 TINY = Protocol(
@@ -116,7 +116,7 @@ def test_scores_are_those_of_scikit_learn():
     logits = rng.normal(size=(5, 300, 2))
     y = rng.integers(0, 2, 300)
     predictive = Predictive(Categorical(logits=torch.from_numpy(logits)))
-    told = images.scores(predictive, torch.from_numpy(y), penalised=600.0)
+    told = assessing.scores(predictive, torch.from_numpy(y), penalised=600.0)
     each = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     mean = each.mean(0)
     called = mean.argmax(-1)
@@ -139,32 +139,32 @@ def test_a_kept_roc_curve_is_short_and_spans_the_square():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(1, 5000, 2, generator=generator)
     y = torch.arange(5000) % 2
-    curve = images.scores(Predictive(Categorical(logits=logits)), y, 0.0)["roc"]
+    curve = assessing.scores(Predictive(Categorical(logits=logits)), y, 0.0)["roc"]
     for side in curve.values():
-        assert len(side) == images.ROC_POINTS
+        assert len(side) == assessing.ROC_POINTS
         assert (side[0], side[-1]) == (0.0, 1.0)
         assert side == sorted(side)
 
 
 def test_the_penalty_is_the_sum_over_weights_that_torch_computes():
-    training = Training(tiny_data(), first_setting("kl"), TINY, 0, Execution())
+    training = build(tiny_data(), first_setting("kl"), TINY, Execution())
     posterior, prior = training.model.posterior, training.model.p()
     expected = kl_divergence(Normal(posterior.loc, softplus(posterior.rho)), prior).double().sum()
-    assert images.penalty(training) == pytest.approx(expected.item(), rel=1e-5)
-    plain = Training(tiny_data(), first_setting("deterministic"), TINY, 0, Execution())
-    assert images.penalty(plain) == 0.0
+    assert assessing.penalty(training) == pytest.approx(expected.item(), rel=1e-5)
+    plain = build(tiny_data(), first_setting("deterministic"), TINY, Execution())
+    assert assessing.penalty(plain) == 0.0
 
 
 def test_the_pull_is_the_slope_of_the_penalty_by_the_means():
-    training = Training(tiny_data(), first_setting("kl", strength=0.3), TINY, 0, Execution())
+    training = build(tiny_data(), first_setting("kl", strength=0.3), TINY, Execution())
     loc, prior = training.model.posterior.loc.detach(), training.model.p()
     wanted = (0.3 * loc.abs() / prior.scale**2).double().numpy()
-    found = images.pull(training)
+    found = assessing.pull(training)
     assert found["mean"] == pytest.approx(wanted.mean(), rel=1e-4)
     ends = [found[key] for key in ("low", "median", "high")]
     assert ends == pytest.approx(np.quantile(wanted, [0.1, 0.5, 0.9]), rel=1e-3)
-    plain = Training(tiny_data(), first_setting("deterministic"), TINY, 0, Execution())
-    assert images.pull(plain)["mean"] == 0.0
+    plain = build(tiny_data(), first_setting("deterministic"), TINY, Execution())
+    assert assessing.pull(plain)["mean"] == 0.0
 
 
 def test_a_result_keeps_which_test_rows_were_called_right():
@@ -176,56 +176,29 @@ def test_a_result_keeps_which_test_rows_were_called_right():
     assert "right" not in told["at_best"]["validation"]["mean"]
 
 
-@pytest.mark.parametrize("name", ["kl", "js_g", "js_a"])
-def test_a_step_minimises_the_loss_of_the_library(name, monkeypatch):
-    setting = first_setting(name, strength=0.3)
-    training = Training(tiny_data(), setting, TINY, 0, Execution())
-    model, data = training.model, training.data
-    loc, rho = (p.detach().clone() for p in model.parameters())
-    noise = torch.randn(loc.shape, generator=torch.Generator().manual_seed(5))
-    monkeypatch.setattr(blocks, "standard_normal", lambda shape, like, seed: noise)
-    training.order.copy_(torch.arange(40).flip(0))
-    training.step()
-    stepped = [p.grad.clone() for p in model.parameters()]
-
-    training.restore([loc, rho])
-    model.zero_grad()
-    objective = Objective(Classes(), training.divergence, num_data=40, strength=0.3)
-    weights = (model.posterior.loc + softplus(model.posterior.rho) * noise).unsqueeze(0)
-    at = torch.arange(39, 23, -1)
-    loss = objective.given(model, (weights,), data.train.x[at], data.train.y[at])
-    loss.total.backward()
-    for found, parameter in zip(stepped, model.parameters(), strict=True):
-        torch.testing.assert_close(found, parameter.grad, rtol=1e-4, atol=1e-7)
-    nll, divergence, hits = training.sums.tolist()
-    assert (nll, divergence) == pytest.approx((loss.nll.item(), loss.divergence.item()), rel=1e-5)
-    assert 0 <= hits <= 1
+def in_training(setting, protocol):
+    return Training(build(tiny_data(), setting, protocol, Execution()), tiny_data(), seed=0)
 
 
 def test_an_epoch_leaves_out_what_fills_no_batch_and_keeps_the_order_if_asked():
-    training = Training(tiny_data(), first_setting("kl"), TINY, 0, Execution())
-    assert training.steps == 2  # of 16 each, 8 of the 40 images wait for another epoch
-    taken = []
-
-    def step():
-        taken.extend(training.order[training.position + training.places].tolist())
-        training.position += training.batch_size
-
-    training.epoch(0, step)
+    batches = in_training(first_setting("kl"), TINY).batches
+    assert len(batches) == 2  # of 16 each, 8 of the 40 images wait for another epoch
+    taken = torch.cat(list(batches.places())).tolist()
     assert len(set(taken)) == 32
     assert taken != sorted(taken)
-    training.protocol = replace(TINY, order=images_protocol.in_order)
-    taken.clear()
-    training.epoch(0, step)
-    assert taken == list(range(32))
+    kept = replace(TINY, order=images_protocol.in_order)
+    batches = in_training(first_setting("kl"), kept).batches
+    assert torch.cat(list(batches.places())).tolist() == list(range(32))
+    assert [len(y) for _, y in batches] == [16, 16]
 
 
 def test_the_learning_rate_follows_its_schedule():
+    training = in_training(first_setting("kl"), replace(TINY, epochs=4))
     rates = []
-    setting, protocol = first_setting("kl"), replace(TINY, epochs=4)
-    training = Training(tiny_data(), setting, protocol, 0, Execution())
-    for number in range(4):
-        training.epoch(number, lambda: rates.append(training.rate.item()))
+    for _ in range(8):
+        rates.append(float(training.optimizer.param_groups[0]["lr"]))
+        training.optimizer.step()
+        training.schedule.step()
     expected = [3e-3 * 0.5 * (1 + math.cos(math.pi * step / 8)) for step in range(8)]
     assert rates == pytest.approx(expected)
     assert [images_protocol.stepped(epoch, 50) for epoch in (0, 4, 8, 12, 20)] == [
@@ -238,15 +211,26 @@ def test_the_learning_rate_follows_its_schedule():
     assert images_protocol.constant(30, 50) == 1.0
 
 
+def test_the_training_accuracy_is_the_share_called_right_at_the_drawn_weights():
+    """Without noise or updates it is that of the network as it stands."""
+    setting = replace(first_setting("deterministic"), learning_rate=1e-12)
+    training = in_training(setting, replace(TINY, batch_size=40, epochs=1))
+    (line,) = training.epochs()
+    at_mean = assessing.predicted(training.network, tiny_data().train)
+    assert line.accuracy == pytest.approx(assessing.accuracy(at_mean, tiny_data().train.y))
+    assert line.nll == pytest.approx(assessing.nll(at_mean, tiny_data().train.y), rel=1e-5)
+    assert line.divergence == 0.0
+
+
 def test_predictions_average_probabilities_of_draws_that_are_always_alike():
-    training = Training(tiny_data(), first_setting("kl", start=0.5), TINY, 0, Execution())
-    part = training.data.test
-    one = images.predicted(training, part, 3)
+    training = build(tiny_data(), first_setting("kl", start=0.5), TINY, Execution())
+    part = tiny_data().test
+    one = assessing.predicted(training, part, 3)
     torch.manual_seed(99)
-    two = images.predicted(training, part, 3)
+    two = assessing.predicted(training, part, 3)
     torch.testing.assert_close(one.probabilities, two.probabilities, rtol=0, atol=0)
     assert one.samples == 3
-    at_mean = images.predicted(training, part)
+    at_mean = assessing.predicted(training, part)
     assert at_mean.samples == 1
     with torch.no_grad():
         expected = training.model.with_weights(training.model.loc, part.x)
@@ -255,40 +239,24 @@ def test_predictions_average_probabilities_of_draws_that_are_always_alike():
 
 def test_patches_are_complemented_and_resized_and_noise_is_left_alone():
     patches = torch.full((2, 3, 50, 50), 204, dtype=torch.uint8)
-    found = images.seen(patches, 64, Execution())
+    found = inputs.seen(patches, 64, Execution())
     assert found.shape == (2, 3, 64, 64)
     torch.testing.assert_close(found, torch.full_like(found, 0.2))
     noisy = torch.randn(2, 3, 8, 8)
-    assert torch.equal(images.seen(noisy, 8, Execution()), noisy)
-
-
-def test_kernels_can_be_read_with_channels_last_without_a_copy():
-    flat = torch.randn(6 * 4 * 3 * 3)
-    kernel = images.channels_last(flat.reshape(6, 4, 3, 3))
-    assert kernel.shape == (6, 4, 3, 3)
-    assert kernel.is_contiguous(memory_format=torch.channels_last)
-    assert kernel.data_ptr() == flat.data_ptr()
-    x = torch.randn(2, 4, 5, 5)
-    expected = conv2d(x, flat.reshape(6, 3, 3, 4).permute(0, 3, 1, 2).contiguous())
-    torch.testing.assert_close(conv2d(x, kernel), expected)
-    copied = images.converted(flat.reshape(6, 4, 3, 3))
-    assert torch.equal(copied, flat.reshape(6, 4, 3, 3))
-    assert copied.is_contiguous(memory_format=torch.channels_last)
-    linear = torch.randn(3, 2)
-    assert images.channels_last(linear) is images.converted(linear) is linear
+    assert torch.equal(inputs.seen(noisy, 8, Execution()), noisy)
 
 
 def test_a_run_with_channels_last_learns_the_same():
     protocol = replace(TINY, epochs=8)
     plain = run(tiny_data(), first_setting("js_a"), protocol, seed=3)
-    for kernels in (images.converted, images.channels_last):
-        execution = Execution(kernels=kernels, images=torch.channels_last)
-        told = run(tiny_data(), first_setting("js_a"), protocol, seed=3, execution=execution)
-        assert told["at_end"]["test"]["mean"]["accuracy"] > 0.9
-        assert told["execution"]["kernels"] == kernels.__name__
-        if kernels is images.converted:  # the same weights; otherwise they begin in another order
-            first, second = (one["history"][0]["nll"] for one in (plain, told))
-            assert first == pytest.approx(second, rel=1e-4)
+    execution = Execution(images=torch.channels_last)
+    told = run(tiny_data(), first_setting("js_a"), protocol, seed=3, execution=execution)
+    for one in (plain, told):
+        assert one["at_end"]["test"]["mean"]["accuracy"] > 0.9
+    assert (plain["execution"]["kernels"], told["execution"]["kernels"]) == (
+        "as_stored",
+        "channels_last",
+    )
 
 
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
@@ -297,15 +265,15 @@ def test_images_resized_once_are_those_resized_in_each_step(memory, monkeypatch)
     part = Part(pixels.to(torch.uint8), torch.arange(40) % 2)
     execution = Execution(images=memory)
     data = Splits(part, part, part, Classification(("a", "b")))
-    kept = images.shown(data, TINY, execution)
+    kept = inputs.shown(data, TINY, execution)
     at = torch.tensor([7, 0, 39])
-    wanted = images.seen(part.x[at], TINY.pixels, execution)
-    found = images.taken(kept.train.x, at)
+    wanted = inputs.seen(part.x[at], TINY.pixels, execution)
+    found, _ = Batches(kept.train.x, kept.train.y, 3).gathered(at)
     torch.testing.assert_close(found, wanted)
     assert found.is_contiguous(memory_format=memory)
-    monkeypatch.setattr(images, "ROOM", 1000)
+    monkeypatch.setattr(inputs, "ROOM", 1000)
     assert (
-        images.shown(Splits(part, part, part, Classification(("a", "b"))), TINY, execution).train.x
+        inputs.shown(Splits(part, part, part, Classification(("a", "b"))), TINY, execution).train.x
         is part.x
     )
 
@@ -313,7 +281,7 @@ def test_images_resized_once_are_those_resized_in_each_step(memory, monkeypatch)
 def test_the_papers_start_is_rho_minus_ten():
     protocol = replace(PAPER, pixels=8, width=4)
     setting = Setting("kl", start=PAPER_START)
-    model = Training(tiny_data(), setting, protocol, 0, Execution()).model
+    model = build(tiny_data(), setting, protocol, Execution()).model
     torch.testing.assert_close(model.posterior.rho, torch.full_like(model.posterior.rho, -10.0))
     assert model.p().scale.item() == pytest.approx(0.1)
     assert protocol.told()["prior"] == "SameScale(scale=0.1)"
