@@ -272,6 +272,13 @@ def test_a_comparison_counts_epochs_in_whole_numbers_and_draws_marks_whole(numbe
     assert not right.lines[0].get_clip_on()
 
 
+def test_a_metric_that_a_part_lacks_is_not_shown(capsys):
+    console.print_metrics({"validation": {"nll": 1.0, "accuracy": 0.5}, "test": {"nll": 2.0}})
+    out = capsys.readouterr().out
+    assert "NLL" in out
+    assert "accuracy" not in out
+
+
 def test_embedded_data_with_noise_and_bias(capsys):
     arguments = ["--noise", "0.5", "--bias", "malignant:0.5", "--seeds", "1", *QUICK]
     assert call("compare", "breast_cancer", "--divergences", "KL", *arguments) == 0

@@ -53,7 +53,9 @@ def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     table = Table(title=title)
     table.add_column("part")
     parts = {part: result[part] for part in ("validation", "test") if part in result}
-    keys = list(next(iter(parts.values())))
+    keys = [
+        key for key in next(iter(parts.values())) if all(key in part for part in parts.values())
+    ]
     for key in keys:
         table.add_column(metric.title(key), justify="right")
     for part, found in parts.items():

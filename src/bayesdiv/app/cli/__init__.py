@@ -11,8 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib.abc import Traversable
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import bayesdiv
@@ -74,16 +73,15 @@ def commands() -> dict[str, str]:
         >>> commands()["show"]
         'what a run is and how it went, or how far it has come'
     """
-    found = {file.name.removesuffix(".py"): file for file in files(__package__).iterdir()}
-    names = [name for name, file in found.items() if file.name.endswith(".py") and name[0] != "_"]
-    names.sort(key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
-    return {name: _purpose(found[name]) for name in names}
+    paths = [path for folder in __path__ for path in Path(folder).glob("[!_]*.py")]
+    paths.sort(key=lambda path: (*(path.stem != name for name in ORDER), path.stem))
+    return {path.stem: _purpose(path) for path in paths}
 
 
-def _purpose(file: Traversable) -> str:
+def _purpose(path: Path) -> str:
     """What a command does, from the first line of its file, which is read and not imported."""
-    line = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
-    return line.partition(": ")[2].rstrip(".")
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return said.partition("\n")[0].partition(": ")[2].rstrip(".")
 
 
 def _answered(arguments: Sequence[str]) -> None:

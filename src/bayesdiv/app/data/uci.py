@@ -12,7 +12,6 @@ import struct
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -247,6 +246,17 @@ def _verified(known: Dataset, values: Numbers, path: Path) -> Numbers:
 # The records ---------------------------------------------------------------------------------
 
 
+def records(text: str) -> dict[str, Dataset]:
+    """The sets that the text of a .toml file describes, as the head of uci.toml explains.
+
+    Examples:
+        >>> lines = ["[two]", "title = 'Two'", "rows = 9", "columns = ['x', 'y']", "checksum = ''"]
+        >>> records(chr(10).join(lines))["two"].shape
+        (9, 1)
+    """
+    return {name: _dataset(name, record) for name, record in tomllib.loads(text).items()}
+
+
 def _dataset(name: str, record: Mapping[str, Any]) -> Dataset:
     fields = {**record, "columns": tuple(record["columns"])}
     source = fields.pop("source", None)
@@ -258,13 +268,9 @@ def _dataset(name: str, record: Mapping[str, Any]) -> Dataset:
 
 def _recorded() -> dict[str, Dataset]:
     """The records of all .toml files beside this one."""
-    texts = [
-        entry.read_text(encoding="utf-8")
-        for entry in files(__package__).iterdir()
-        if entry.name.endswith(".toml")
-    ]
-    records = {name: record for text in texts for name, record in tomllib.loads(text).items()}
-    return {name: _dataset(name, records[name]) for name in sorted(records)}
+    texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.toml")]
+    found = {name: known for text in texts for name, known in records(text).items()}
+    return dict(sorted(found.items()))
 
 
 SETS = _recorded()
