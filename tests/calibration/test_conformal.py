@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical, Independent, LogNormal, Normal, StudentT
 
 from bayesdiv.calibration import Central, Intervals, Quantiles, Scaled, Sets
@@ -375,6 +375,31 @@ def test_trials_are_refused():
 def test_thresholds_keep_no_graph():
     loc = torch.zeros(2, 20, requires_grad=True)
     assert not Intervals.fit(Predictive(Normal(loc, 1.0)), torch.ones(20)).thresholds.requires_grad
+
+
+class Both(nn.Module):
+    """A network of two draws whose outputs leave it as intervals and sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Linear(3, 10)
+        self.intervals = Intervals.fit(*numbers(50, 0, torch.float32))
+        self.sets = Sets.fit(*classes(50, 0, torch.float32), share=1.0)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        means, logits = self.network(x).unflatten(1, (2, 5)).movedim(1, 0).split([1, 4], -1)
+        number = Normal(means.squeeze(-1), 1.0, validate_args=False)
+        label = Categorical(logits=logits, validate_args=False)
+        return *self.intervals(Predictive(number)), self.sets(Predictive(label))
+
+
+def test_intervals_and_sets_go_into_an_exported_graph():
+    model, rows = Both(), torch.export.Dim("rows")
+    exported = torch.export.export(model, (torch.zeros(5, 3),), dynamic_shapes=({0: rows},))
+    for count in (1, 5, 64):
+        x = torch.randn(count, 3, generator=generator(count))
+        for ours, theirs in zip(model(x), exported.module()(x), strict=True):
+            assert torch.equal(ours, theirs)
 
 
 # --- saving --------------------------------------------------------------------------------------
