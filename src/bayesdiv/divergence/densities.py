@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.distributions import (
     Distribution,
+    GeneralizedPareto,
     Independent,
     MixtureSameFamily,
     Transform,
+    TransformedDistribution,
     Uniform,
     VonMises,
     constraints,
@@ -66,7 +68,13 @@ def edges(distribution: Distribution) -> tuple[Tensor | float | None, Tensor | f
     if isinstance(distribution, VonMises):  # torch calls its support the line, and draws from this
         return -math.pi, math.pi
     support = distribution.support
-    return getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
+    return _finite(low), _finite(high)
+
+
+def _finite(edge: Tensor | float | None) -> Tensor | float | None:
+    """None for an edge at infinity."""
+    return None if edge is None or not bool(torch.as_tensor(edge).isfinite().all()) else edge
 
 
 def inside(distribution: Distribution, points: Tensor) -> Tensor:
@@ -93,9 +101,35 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
     if whole_line(distribution):
         return distribution.log_prob(points)
     within = inside(distribution, points)
+    if isinstance(distribution, GeneralizedPareto):  # torch 2.13 computes it in float32 alone
+        log = _generalized_pareto(distribution, torch.where(within, points, distribution.loc))
+        return torch.where(within, log, -math.inf)
     stand_in = _inner_point(*edges(distribution))
     kept = torch.where(within, points, torch.as_tensor(stand_in).to(points))
     return torch.where(within, distribution.log_prob(kept), -math.inf)
+
+
+def _generalized_pareto(distribution: GeneralizedPareto, points: Tensor) -> Tensor:
+    """-(1 + 1/c) log(1 + c y) - log scale, y = (x - loc) / scale; -y - log scale at c = 0."""
+    y, c = (points - distribution.loc) / distribution.scale, distribution.concentration
+    some = c.abs() > 1e-9
+    shape = torch.where(some, c, 1.0)
+    log = torch.where(some, -(1 + 1 / shape) * (shape * y).log1p(), -y)
+    return log - distribution.scale.log()
+
+
+def parameter(distribution: Distribution) -> Tensor:
+    """A parameter, for its dtype and device; a scale that is computed on demand is computed."""
+    if isinstance(distribution, MixtureSameFamily):
+        return parameter(distribution.component_distribution)
+    names = [*distribution.arg_constraints, "scale"]
+    found = [getattr(distribution, name, None) for name in names]
+    tensors = [x for x in found if isinstance(x, Tensor) and x.is_floating_point()]
+    if tensors:
+        return tensors[-1]
+    if isinstance(distribution, TransformedDistribution):
+        return parameter(distribution.base_dist)
+    return distribution.mean
 
 
 def _inner_point(low: Tensor | float | None, high: Tensor | float | None) -> Tensor | float:

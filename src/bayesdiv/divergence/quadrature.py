@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 from torch.utils.checkpoint import checkpoint
 
 from bayesdiv.divergence.base import Divergence, Points
-from bayesdiv.divergence.densities import common_shape, inside, log_density, part, places
+from bayesdiv.divergence.densities import common_shape, inside, log_density, parameter, part
 from bayesdiv.divergence.estimators import Computation, Estimator
 from bayesdiv.divergence.panels import Panels, lay_out, tiny
 
@@ -75,7 +75,7 @@ class Quadrature(Estimator):
         shape = common_shape(q.batch_shape, p.batch_shape, *settings)
         q, p = q.expand(shape), p.expand(shape)
         # Now, and not inside a block, whose second run would find a scale that the first computed.
-        places(q), places(p)
+        like, _ = parameter(q), parameter(p)
         step = max(1, _NODES_AT_ONCE // (_USUAL_PANELS * self.points))
 
         def block(start: int) -> Tensor:
@@ -88,7 +88,8 @@ class Quadrature(Estimator):
             cast(Tensor, checkpoint(block, start, use_reentrant=False))
             for start in range(0, shape.numel(), step)
         ]
-        return torch.cat(values).reshape(shape).to(places(q)[0][0].dtype)
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return torch.cat(values).reshape(shape).to(dtype)
 
 
 def _tensors(divergence: Divergence) -> dict[str, Tensor]:
@@ -190,8 +191,9 @@ class _Pair:
             best = used.int().argmax(0, keepdim=True)
             x = torch.where(used, x, x.gather(0, best))
             log_width = torch.where(used, log_width, -math.inf)
-        logs = log_density(self.q, x), log_density(self.p, x)
-        return self._estimate(logs, log_width, len(panels.low), diverging).value
+            known = self._logs(x)
+        one, two = (_learned(d, x, log) for d, log in zip((self.q, self.p), known, strict=True))
+        return self._estimate((one, two), log_width, len(panels.low), diverging).value
 
     def of(self, weights: Tensor) -> "_Pair":
         """Some of the weights."""
@@ -270,7 +272,7 @@ class _Pair:
         for one, two, whole in zip(at_far, at_near, found.records, strict=True):
             logs = [r.sums if r.logarithmic else r.sums.abs().log() for r in (one, two)]
             decay = (logs[1] - logs[0]) / way
-            some = (logs[0] > -math.inf) & (width > 0)
+            some = (logs[0] > -_LARGEST) & (width > 0)
             total = whole.total()
             over = (some & ~(decay > 1e-3)).any(0) | (total.abs() > _LARGEST) & (total > 0)
             share = whole.relative(one.sums, total) / width.clamp(min=1e-9) / decay
@@ -324,6 +326,15 @@ class _Pair:
             new_records.append(_Record(sums, record.logarithmic))
             new_errors.append(_spread(error, active, index, change, count, nothing))
         return panels, new_records, new_errors
+
+
+def _learned(distribution: Distribution, x: Tensor, log: Tensor) -> Tensor:
+    """The log density at x with its gradient, a constant where it has no derivative."""
+    usual = log > _FLOOR
+    best = torch.where(usual, log, -math.inf).argmax(0, keepdim=True)
+    return torch.where(
+        usual, log_density(distribution, torch.where(usual, x, x.gather(0, best))), log
+    )
 
 
 def _change(parent: _Record, halves: _Record) -> Tensor:

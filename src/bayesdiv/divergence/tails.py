@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from bayesdiv.divergence.densities import log_density, part, places
+from bayesdiv.divergence.densities import log_density, parameter, part
 
 _NEAR, _FAR = 1e30, 1e60  # so far out that location and scale no longer count
 
@@ -55,6 +55,6 @@ def _logs(distribution: Distribution) -> tuple[Tensor, Tensor]:
     """Log densities at both far points of either side, (2, n) each."""
     with torch.no_grad():
         flat = part(distribution, slice(None))
-        signs = places(flat)[0][0].new_tensor([[-1.0], [1.0]])
+        signs = parameter(flat).new_tensor([[-1.0], [1.0]])
         x = [signs.expand(-1, *flat.batch_shape) * place for place in (_NEAR, _FAR)]
         return log_density(flat, x[0]), log_density(flat, x[1])
