@@ -284,14 +284,27 @@ def ours(name: str, how: Callable[..., nn.Module]) -> Callable[..., list]:
 
 
 def of_draws(name: str, settings: Settings, model: nn.Module, task: Task) -> list:
-    """The average over weight draws, its batch statistics estimated over draws too."""
-    with torch.autocast(task.device.type, torch.bfloat16, enabled=task.device.type == "cuda"):
-        estimate_statistics(model, task.inputs())
+    """The average over weight draws, and the mean network, each with its own batch statistics."""
+
+    def estimate() -> None:
+        on_card = task.device.type == "cuda"
+        with torch.autocast(task.device.type, torch.bfloat16, enabled=on_card):
+            estimate_statistics(model, task.inputs())
 
     def drawn() -> Any:
         return using(model, [weights.squeeze(0) for weights in bd.draw_weights(model, 1)])
 
-    return [Result(name, settings, Trained(model, drawn, SAMPLES))]
+    @contextmanager
+    def at_mean() -> Iterator[None]:
+        with bd.at_mean(model):
+            estimate()
+            yield
+
+    estimate()
+    return [
+        Result(name, settings, Trained(model, drawn, SAMPLES)),
+        Result(f"{name}_mean", settings, Trained(model, at_mean, 1)),
+    ]
 
 
 class Method(NamedTuple):
