@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "paper" / "images.md"
@@ -59,6 +60,18 @@ def cifar10():
             spread(accuracy(runs)),
             spread(accuracy(runs, way="averaged")),
         )
+
+
+def mechanism():
+    sets = {
+        "CIFAR-10, noise 0.9": ("cifar10", 0.9),
+        "histopathology": ("histopathology", None),
+        "CIFAR-100, noise 0.5": ("cifar100", 0.5),
+    }
+    for title, (experiment, noise) in sets.items():
+        runs = [read(experiment, name, noise) for name in ("kl", "js_g", "js_a", "lambda_kl")]
+        gaps = [100 * scores(each, "at_end", "gap").mean() if each else None for each in runs]
+        yield (title, *("–" if gap is None else f"{gap:.1f}" for gap in gaps))
 
 
 def sweep():
@@ -156,12 +169,13 @@ def settings():
 
 TABLES = {
     "CIFAR-10 with noise 0.9": cifar10,
+    "What the losses do": mechanism,
     "Less noise": sweep,
     "Histopathology": histopathology,
     "Unseen patients": patients,
     "CIFAR-100 with noise 0.5": cifar100,
     "The authors' settings": authors,
-    "Seconds an epoch": seconds,
+    "Seconds per epoch": seconds,
     "The search": settings,
 }
 
@@ -183,32 +197,51 @@ def test_every_table_of_the_page_is_checked():
     assert {part.splitlines()[0] for part in headed} == set(TABLES)
 
 
-def above(one, other):
-    """Mean and standard error of the difference, fold by fold."""
-    apart = one - other
-    return f"{apart.mean():.2f} ± {apart.std(ddof=1) / np.sqrt(len(apart)):.2f}"
+def above(one, other, digits=2):
+    """Mean and 95 % interval of the difference, fold by fold."""
+    low, high = stats.ttest_rel(one, other).confidence_interval(0.95)
+    return f"{(one - other).mean():.{digits}f}", f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def best_validation(name):
-    return accuracy(read("cifar10", name, 0.9), "validation")
+def missed(runs):
+    return scores(runs, "at_best", "test", "mean", "false_negatives")
 
 
 def test_figures_in_the_text_of_the_page_are_what_the_results_give():
     text = " ".join(PAGE.read_text().split())
-    kl, tuned, js_a = map(best_validation, ("kl", "lambda_kl", "js_a"))
-    assert f"JS-A validates {above(js_a, kl)} points above KL" in text
-    told = f"λKL is {above(tuned, kl)} points above KL, and JS-A {above(js_a, tuned)} above λKL"
+    kl, js_g, js_a, tuned = (
+        accuracy(read("cifar10", name, 0.9)) for name in ("kl", "js_g", "js_a", "lambda_kl")
+    )
+    first, second = above(js_a, kl), above(js_g, kl)
+    told = f"JS-A is {first[0]} points above KL {first[1]}, JS-G {' '.join(second)}; the paper"
     assert told in text
+    own = above(tuned, kl)
+    assert f"λKL is {own[0]} points above KL {own[1]}, and no JS loss" in text
     patches = {name: read("histopathology", name) for name in ("kl", "js_g", "js_a", "lambda_kl")}
     behind = above(accuracy(patches["js_a"]), accuracy(patches["lambda_kl"]))
-    assert f"{behind} points of accuracy below JS-A" in text
-    missed = {
-        name: scores(runs, "at_best", "test", "mean", "false_negatives").mean()
-        for name, runs in patches.items()
+    assert f"{behind[0]} points of accuracy below JS-A {behind[1]}" in text
+    base = missed(patches["kl"])
+    fewer = {
+        name: above(100 * base / base.mean(), 100 * missed(patches[name]) / base.mean(), 1)
+        for name in ("js_g", "js_a", "lambda_kl")
     }
-    fewer = [f"{100 * (1 - missed[name] / missed['kl']):.0f} %" for name in ("js_g", "js_a")]
-    assert f"JS-G {fewer[0]} fewer, JS-A {fewer[1]};" in text
+    assert (
+        f"JS-G misses {fewer['js_g'][0]} % fewer positive patches than KL {fewer['js_g'][1]}, "
+        in text
+    )
+    assert f"JS-A {fewer['js_a'][0]} % {fewer['js_a'][1]}; published" in text
+    assert f"λKL misses {fewer['lambda_kl'][0]} % fewer {fewer['lambda_kl'][1]}:" in text
     sizes = patches["kl"][0]["sizes"]
     assert f"{sum(sizes.values()):,} of the 277,524 patches" in text
     assert f"trains on {sizes['train']:,}, validates on {sizes['validation']:,}" in text
     assert f"{len(list(RESULTS.rglob('*.json')))} runs" in text
+
+
+def test_every_plan_of_the_page_is_known():
+    from reproduction.images.plans import PLANS
+
+    after = PAGE.read_text().split("## Running it again")[1].split("\n## ")[0]
+    rows = [line for line in after.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in row.split("`")[1].split()}
+    assert named <= set(PLANS)
+    assert len(named) >= 14

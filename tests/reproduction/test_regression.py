@@ -305,3 +305,18 @@ def test_the_sets_are_those_that_the_app_knows():
     from bayesdiv.app.data.uci import PAPER
 
     assert regression_rows.SETS == PAPER
+
+
+def test_figures_in_the_text_of_the_page_are_what_the_results_give():
+    root = Path(__file__).parents[2]
+    page = " ".join((root / "docs" / "paper" / "regression.md").read_text().split())
+    means = {key: table.cells(root / "results", key) for key in ("rmse", "nll")}
+    higher = [d for d, row in means["nll"].items() if row["lambda_kl"].mean > row["kl"].mean]
+    assert len(higher) == 6
+    assert "has a higher NLL than the untuned KL on six of the eight sets" in page
+    boston = {key: each["boston_housing"] for key, each in means.items()}
+    assert boston["rmse"]["lambda_kl"].mean < boston["rmse"]["kl"].mean
+    assert boston["nll"]["lambda_kl"].mean > boston["nll"]["kl"].mean
+    assert "on Boston housing the tuned strength lowers the one and raises the other" in page
+    ahead = [one.name for one in regression_rmse.verdict(root / "results").evidence[:2]]
+    assert ahead == ["JS-A over KL on airfoil", "JS-G over KL on airfoil"]
