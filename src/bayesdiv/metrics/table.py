@@ -15,7 +15,7 @@ LEVEL = 0.9  # of the intervals that coverage counts where none is given
 class Metric(NamedTuple):
     """A metric with what a table or an axis says about it.
 
-    Args:
+    Attributes:
         function: (predictive, y) to a number.
         title: short, as the head of a column.
         unit: `TARGET`, `NATS` or `SHARE`.
