@@ -10,7 +10,15 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Categorical, Independent, LogNormal, Normal, StudentT
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Independent,
+    LogNormal,
+    Normal,
+    Poisson,
+    StudentT,
+)
 
 from bayesdiv.calibration import Central, Intervals, Quantiles, Scaled, Sets
 from bayesdiv.calibration.conformal import rank, threshold
@@ -211,6 +219,17 @@ def test_central_intervals_of_positive_targets_stay_positive():
     assert (low > 0).all()
     assert ((low <= y) & (y <= high)).sum() == math.ceil(201 * 0.9)
     assert (Intervals.fit(predictive, y)(predictive)[0] < 0).all()
+
+
+@scores
+def test_intervals_of_counts_hold_them_and_central_ones_are_not_negative(score):
+    torch.manual_seed(0)
+    predictive = Predictive(Poisson(6 * torch.rand(3, 500) + 0.1))
+    y = predictive.sample(1)[0]
+    low, high = Intervals.fit(predictive, y, score=score)(predictive)
+    assert ((low <= y) & (y <= high)).sum() >= math.ceil(501 * 0.9)
+    if score == Central():
+        assert (low >= 0).all()
 
 
 def test_central_intervals_differ_by_group():

@@ -115,7 +115,8 @@ class Central(Score):
             if below > 0:
                 low = predictive.quantile(below).where(every == value, low)
                 high = predictive.quantile(1 - below).where(every == value, high)
-        return _widened(low, high, mean)
+        slack = 4 * torch.finfo(mean.dtype).eps  # of each end: a positive one stays positive
+        return low - slack * low.abs(), high + slack * high.abs()
 
 
 def _widened(low: Tensor, high: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
