@@ -338,15 +338,25 @@ def test_a_group_without_calibration_rows_gets_everything():
     assert torch.equal(infinite, ~torch.isin(torch.arange(40) % 5, torch.tensor([0, 2])))
 
 
+def test_groups_may_be_true_and_false():
+    predictive, y = numbers(40, 0)
+    side = y > 0
+    found = Intervals.fit(predictive, y, groups=side)(predictive, side)
+    wanted = Intervals.fit(predictive, y, groups=side.int())(predictive, side.long())
+    assert torch.equal(found[0], wanted[0])
+
+
 def test_groups_must_be_given_and_be_numbered():
     predictive, y = numbers(40, 0)
     groups = torch.arange(40) % 2
     with pytest.raises(ValueError, match="groups must be given: thresholds differ by 2 groups"):
         Intervals.fit(predictive, y, groups=groups)(predictive)
-    with pytest.raises(ValueError, match="groups must be integers from 0, got -1"):
+    with pytest.raises(ValueError, match="groups must be numbered 0, 1, 2, …, got -1"):
         Intervals.fit(predictive, y, groups=groups - 1)
-    with pytest.raises(ValueError, match="groups must be integers from 0"):
+    with pytest.raises(ValueError, match=r"groups must be numbered 0, 1, 2, …, got 0\.5"):
         Sets.fit(*classes(40, 0), groups=groups / 2)
+    with pytest.raises(ValueError, match="groups must be numbered 0, 1, 2, …, got 20050112"):
+        Intervals.fit(predictive, y, groups=groups + 20050112)
     with pytest.raises(ValueError, match=r"groups must have shape \(40,\), got \(3,\)"):
         Intervals.fit(predictive, y, groups=groups[:3])
 

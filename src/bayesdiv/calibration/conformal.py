@@ -11,6 +11,7 @@ from torch import Tensor
 from bayesdiv.predictive import Predictive
 
 State = Mapping[str, object]
+MOST_GROUPS = 1 << 20  # larger numbers are names, such as those of customers
 
 
 def rank(count: int, level: float) -> int:
@@ -50,9 +51,12 @@ def thresholds_of(scores: Tensor, level: float, groups: Tensor | None) -> Tensor
     if groups.shape != scores.shape[:1]:
         wanted = tuple(scores.shape[:1])
         raise ValueError(f"groups must have shape {wanted}, got {tuple(groups.shape)}")
-    _check(groups)
+    groups = _numbered(groups)
     count = int(groups.max()) + 1 if len(groups) else 1
-    return torch.stack([threshold(scores[groups == group], level) for group in range(count)])
+    found = scores.new_full((count, *scores.shape[1:]), math.inf).detach()
+    for group in groups.unique().tolist():
+        found[group] = threshold(scores[groups == group], level)
+    return found
 
 
 def chosen(thresholds: Tensor, groups: Tensor | None, device: torch.device) -> Tensor:
@@ -61,14 +65,15 @@ def chosen(thresholds: Tensor, groups: Tensor | None, device: torch.device) -> T
         if len(thresholds) > 1:
             raise ValueError(f"groups must be given: thresholds differ by {len(thresholds)} groups")
         return thresholds.to(device)
-    _check(groups)
     known = torch.cat([thresholds, torch.full_like(thresholds[:1], math.inf)]).to(device)
-    return known[groups.to(device).clamp(max=len(thresholds))]
+    return known[_numbered(groups).to(device).clamp(max=len(thresholds))]
 
 
-def _check(groups: Tensor) -> None:
-    if groups.is_floating_point() or (groups.numel() and int(groups.min()) < 0):
-        raise ValueError(f"groups must be integers from 0, got {groups.min().item()}")
+def _numbered(groups: Tensor) -> Tensor:
+    wrong = groups[(groups < 0) | (groups != groups.long()) | (groups >= MOST_GROUPS)]
+    if wrong.numel():
+        raise ValueError(f"groups must be numbered 0, 1, 2, …, got {wrong[0].item()}")
+    return groups.long()
 
 
 def one_per_row(predictive: Predictive, y: Tensor) -> Tensor:

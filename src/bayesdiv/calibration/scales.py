@@ -101,8 +101,7 @@ class Spread:
             likelihood: the one it was trained with.
             x: inputs of rows that took no part in training.
             y: their targets.
-            samples: weight draws to average over; the same ones serve every factor. Too few
-                make wide spreads look worse than they are.
+            samples: weight draws to average over; the same ones serve every factor.
             batch_size: rows at a time, for data that do not fit at once.
         """
         _some(y)
@@ -156,8 +155,9 @@ def _centre(posterior: nn.Module, drawn: Tensor) -> Tensor:
 
 
 def _nll(predictive: Predictive, y: Tensor) -> float:
-    """Infinite or undefined likelihoods are the worst of all, not the best."""
-    return -predictive.log_prob(y).double().mean().nan_to_num(nan=-math.inf).item()
+    """The loss; one that is not finite counts as the worst of all."""
+    found = -predictive.log_prob(y).double().mean().item()
+    return found if math.isfinite(found) else math.inf
 
 
 def _least(loss: Callable[[float], float], low: float, high: float, precision: float) -> float:
