@@ -1,12 +1,10 @@
 """The page "paper reproduced": every table and figure, ours beside what the paper reports."""
 
 import csv
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from bayesdiv.app import runs
@@ -23,6 +21,8 @@ from bayesdiv.app.report.markup import (
 from bayesdiv.app.report.page import stylesheet
 from bayesdiv.app.report.reading import versions
 from reproduction.item import Entry
+from reproduction.markdown import markdown
+from reproduction.origin import Origin, day
 from reproduction.verdict import Badge, Outcome, Verdict, not_computed
 
 KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
@@ -233,77 +233,6 @@ def _file(path: Path, title: str) -> Html:
     return table(title, head, rows)
 
 
-def markdown(text: str, title: str) -> Html:
-    """Paragraphs and tables of Markdown, with bold and italic words.
-
-    Examples:
-        >>> markdown("Some *note*.", "none")
-        '<p class="note">Some <em>note</em>.</p>'
-    """
-    parts: list[Html] = []
-    for block in re.split(r"\n\s*\n", text.strip()):
-        lines = [line.strip() for line in block.splitlines()]
-        if not lines[0].startswith("|"):
-            parts.append(note(_inline(" ".join(lines))))
-            continue
-        rows = [re.split(r"(?<!\\)\|", line.strip("|")) for line in lines]
-        cells = [[_cell(cell.strip().replace(r"\|", "|")) for cell in row] for row in rows]
-        parts.append(table(title, cells[0], cells[2:]))
-    return joined(parts)
-
-
-def _cell(text: str) -> Html:
-    """A cell; a published figure in brackets after ours goes below it."""
-    both = re.fullmatch(r"(.*?)\s*\[([^\[\]]+)\]", text)
-    if both is None:
-        return _inline(text)
-    return joined(_inline(both[1]), element("span", f"paper {both[2]}", class_="theirs"))
-
-
-def _inline(text: str) -> Html:
-    """Text with its `**bold**`, `*italic*` and code."""
-    tags = {"**": "b", "*": "em", "`": "code"}
-    pieces = re.split(r"(\*\*.+?\*\*|(?<!\w)\*[^*\s][^*]*\*|`[^`]+`)", text)
-    parts: list[str] = []
-    for place, piece in enumerate(pieces):
-        if place % 2 == 0:
-            parts.append(piece)
-            continue
-        sign = "**" if piece.startswith("**") else piece[0]
-        parts.append(element(tags[sign], piece[len(sign) : -len(sign)]))
-    return joined(*parts)
-
-
-class Origin(NamedTuple):
-    """What some results were computed with, as far as their files tell."""
-
-    hardware: str
-    version: str
-    torch: str
-    settings: str
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Origin":
-        """From a result file."""
-        settings = told.get("settings") or told.get("protocol") or {}
-        known = {key.replace("_", " "): _value(value) for key, value in settings.items()}
-        text = ", ".join(f"{key} {value}" for key, value in known.items())
-        hardware, version, torch = (
-            str(told.get(key) or "not told") for key in ("hardware", "version", "torch")
-        )
-        return cls(hardware, version, torch, text)
-
-
-def _day(told: Mapping[str, Any]) -> str:
-    return str(told.get("date", "a day not told"))[:10]
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return " ".join(map(_value, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _own_origin(entry: Entry, results: Path) -> dict[str, str]:
     """Date and settings of an item that has a result file of its own."""
     place = getattr(entry.module(), "PLACE", None)
@@ -315,7 +244,7 @@ def _own_origin(entry: Entry, results: Path) -> dict[str, str]:
         return {}
     origin = Origin.of(told)
     where = "" if origin.hardware == "not told" else f" on {origin.hardware}"
-    when = f"{_day(told)} by bayesdiv {origin.version}{where}"
+    when = f"{day(told)} by bayesdiv {origin.version}{where}"
     return {"computed": when, "settings": origin.settings}
 
 
@@ -331,7 +260,7 @@ def _computed_with(group: str, own: Iterable[Shown], results: Path) -> list[Html
         except runs.RunError:
             continue  # told where the item is judged
         part = path.relative_to(folder).parts[0].removesuffix(".json")
-        found.setdefault(Origin.of(told), []).append((part, _day(told)))
+        found.setdefault(Origin.of(told), []).append((part, day(told)))
     if not found:
         return []
     lists = []

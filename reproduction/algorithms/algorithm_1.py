@@ -8,7 +8,8 @@ from pathlib import Path
 from reproduction.algorithms import table
 from reproduction.algorithms.results import NEEDS, TIMED, TRAINED, learned, read
 from reproduction.algorithms.training import extra
-from reproduction.verdict import Badge, Comparison, Verdict, inside, not_computed, student
+from reproduction.intervals import student
+from reproduction.verdict import Badge, Comparison, Verdict, inside, not_computed
 
 PUBLISHED = 1168 / 1140 - 1
 """Time per epoch over that of KL (table 1)."""

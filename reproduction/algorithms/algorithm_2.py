@@ -9,15 +9,8 @@ from pathlib import Path
 from reproduction.algorithms import table
 from reproduction.algorithms.results import NEEDS, TIMED, TRAINED, apart, learned, read
 from reproduction.algorithms.training import extra
-from reproduction.verdict import (
-    Badge,
-    Comparison,
-    Verdict,
-    inside,
-    not_computed,
-    student,
-    together,
-)
+from reproduction.intervals import student
+from reproduction.verdict import Badge, Comparison, Verdict, inside, not_computed, together
 
 PUBLISHED = 1856 / 1140 - 1
 """Time per epoch over that of KL (table 1)."""

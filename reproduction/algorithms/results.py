@@ -9,8 +9,8 @@ import torch
 from bayesdiv.app import runs
 from reproduction.algorithms.training import SIZES, WAYS, compared, timed
 from reproduction.hardware import hardware
+from reproduction.intervals import Interval, student
 from reproduction.item import Effort, Tell, stamp
-from reproduction.verdict import Interval, student
 
 TRAINED = Path("algorithms", "trained.json")
 TIMED = Path("algorithms", "timed.json")

@@ -21,16 +21,8 @@ from reproduction.images.plans import NOISE
 from reproduction.images.results import folds
 from reproduction.images.running import Requirement
 from reproduction.images.training_curves import PUBLISHED
-from reproduction.verdict import (
-    Badge,
-    Comparison,
-    Interval,
-    Verdict,
-    inside,
-    judged,
-    student,
-    together,
-)
+from reproduction.intervals import Interval, student
+from reproduction.verdict import Badge, Comparison, Verdict, inside, judged, together
 
 NEEDS = Requirement(("cifar10-paper", "cifar10-authors"))
 AUTHORS, VERBATIM, OURS, LARGE = "cifar10-paper", "cifar10-authors", "cifar10", "cifar10-224"

@@ -12,7 +12,8 @@ import numpy as np
 
 from reproduction.contenders import title
 from reproduction.images.results import BY_PATIENT, ran
-from reproduction.verdict import CONFIDENCE, Comparison, Interval, row_variance, student
+from reproduction.intervals import CONFIDENCE, Interval, row_variance, student
+from reproduction.verdict import Comparison
 
 Run = Mapping[str, Any]
 

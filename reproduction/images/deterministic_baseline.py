@@ -7,7 +7,8 @@ from reproduction.images.comparing import FINAL_ACCURACY, FINAL_GAP, ahead, ever
 from reproduction.images.drawing import BAND, Curves, demand, finished, magnified, panel, panels
 from reproduction.images.plans import NOISE
 from reproduction.images.running import Requirement
-from reproduction.verdict import Comparison, Interval, Verdict, judged
+from reproduction.intervals import Interval
+from reproduction.verdict import Comparison, Verdict, judged
 
 SHOWN = (*THREE, "deterministic")
 CURVES = Curves(f"CIFAR-10, noise {NOISE:g}", "cifar10", SHOWN, NOISE)

@@ -131,7 +131,6 @@ SKEWS = (0.1, 0.3)
 _HISTOPATHOLOGY = replace(OURS, epochs=30)
 _CIFAR100 = replace(OURS, pixels=32, stem=small_stem)
 _LARGE = replace(OURS, pixels=224, epochs=8, test_samples=4, evaluation_size=1000)
-# At 224 pixels and 50 epochs three losses would take seven minutes of an H200.
 _SHORT_PAPER = replace(PAPER, pixels=64, epochs=25)
 _TIMED = replace(OURS, pixels=224, batch_size=256, epochs=6, test_samples=0)
 

@@ -22,7 +22,8 @@ from reproduction.images.plans import NOISE, NOISES
 from reproduction.images.results import accuracy_on_test, folds
 from reproduction.images.running import Requirement
 from reproduction.images.training_curves import GAIN
-from reproduction.verdict import Comparison, Interval, Verdict, judged, student
+from reproduction.intervals import Interval, student
+from reproduction.verdict import Comparison, Verdict, judged
 
 SHOWN = (*THREE, "lambda_kl", "deterministic")
 NEEDS = Requirement(("cifar10-noise",), THREE)

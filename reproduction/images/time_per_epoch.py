@@ -9,15 +9,8 @@ from reproduction.contenders import JS, title
 from reproduction.images.drawing import demand
 from reproduction.images.results import found
 from reproduction.images.running import Requirement
-from reproduction.verdict import (
-    Comparison,
-    Interval,
-    Verdict,
-    inside,
-    not_computed,
-    student,
-    together,
-)
+from reproduction.intervals import Interval, student
+from reproduction.verdict import Comparison, Verdict, inside, not_computed, together
 
 PUBLISHED = {"kl": 1140, "js_g": 1168, "js_a": 1856}
 """Seconds on a V100, 224 pixels, the whole set of 277,524 patches."""

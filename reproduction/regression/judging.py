@@ -7,18 +7,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from reproduction.contenders import JS, THREE, title
+from reproduction.intervals import CONFIDENCE, Interval, student
 from reproduction.published import Spread
 from reproduction.regression import results as regression_results
-from reproduction.verdict import (
-    CONFIDENCE,
-    Badge,
-    Comparison,
-    Interval,
-    Verdict,
-    not_computed,
-    student,
-    together,
-)
+from reproduction.verdict import Badge, Comparison, Verdict, not_computed, together
 
 Table = Mapping[str, Mapping[str, Spread]]
 Found = Mapping[str, Mapping[str, Mapping[str, Any]]]

@@ -12,7 +12,8 @@ from command import reproduce as call
 from reproduction import published
 from reproduction.catalogue import CATALOGUE, chosen
 from reproduction.item import Entry
-from reproduction.page import Shown, markdown, page
+from reproduction.markdown import markdown
+from reproduction.page import Shown, page
 from reproduction.verdict import Badge, Verdict
 
 ROOT = Path(__file__).parents[2]

@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from reproduction.intervals import Interval, Standing, standing, student
 from reproduction.verdict import (
     Badge,
     Comparison,
-    Interval,
     Outcome,
-    Standing,
     Verdict,
     checked,
     inside,
     judged,
     not_computed,
-    standing,
-    student,
     together,
 )
 
