@@ -30,8 +30,8 @@ class Training:
     Args:
         epochs: passes over the training data.
         learning_rate: of Adam.
-        batch_size: examples a step.
-        samples: weight draws a step for the likelihood.
+        batch_size: examples per step.
+        samples: weight draws per step for the likelihood.
         strength: λ in front of the divergence.
         start: posterior scale to begin with, as a fraction of the prior's.
         prior_gain: the prior's scale is this over √fan-in, layer by layer.

@@ -1,5 +1,6 @@
 """What several commands take: which data, which divergence, how to train."""
 
+import difflib
 import math
 from dataclasses import fields
 from pathlib import Path
@@ -83,7 +84,7 @@ def data_settings(settings: "Namespace") -> dict[str, Any]:
 
 
 def training_of(settings: "Namespace") -> Training:
-    """How a command is told to train."""
+    """How a command is to train."""
     names = {f.name for f in fields(Training)}
     return Training(**{name: settings[name] for name in names if name in settings})
 
@@ -100,9 +101,7 @@ def named(text: str) -> Divergence | None:
         return None
     kind: Any = getattr(divergences, name, None)
     if kind is None or not _is_divergence(kind):
-        raise ValueError(
-            f"{text!r} is no divergence: give one of {', '.join(known())} or deterministic"
-        )
+        raise ValueError(unknown(text, "or deterministic"))
     if alpha and "alpha" not in {f.name for f in fields(kind)}:
         raise ValueError(f"{name} has no alpha, got {text!r}")
     if not alpha:
@@ -119,6 +118,18 @@ def named(text: str) -> Divergence | None:
 def known() -> list[str]:
     """The names of all divergences."""
     return [n for n in divergences.__all__ if _is_divergence(getattr(divergences, n))]
+
+
+def unknown(text: str, other: str) -> str:
+    """What to say of a name that is no divergence: it may be misspelt.
+
+    Examples:
+        >>> unknown("Reny", "or an import path")
+        'Reny is not a known divergence; did you mean Renyi?'
+    """
+    close = difflib.get_close_matches(text.partition(":")[0], known(), n=1)
+    hint = f"; did you mean {close[0]}?" if close else f": give one of {', '.join(known())} {other}"
+    return f"{text} is not a known divergence{hint}"
 
 
 def _is_divergence(kind: object) -> bool:

@@ -261,7 +261,7 @@ def test_an_array_of_objects_is_refused(tmp_path):
     [
         ({"labels": [0, 1, 2, 3]}, "labels in .*data_batch_4 must lie between 0 and 2, got 3"),
         ({"labels": [0, -1, 2, 1]}, "must lie between 0 and 2, got -1"),
-        ({"labels": [0, 1]}, "must have a label an image, got 2 of 4"),
+        ({"labels": [0, 1]}, "must have one label per image, got 2 of 4"),
         ({"labels": ["cat"] * 4}, "must hold a list of numbers as 'labels'"),
         ({"labels": None}, "must hold a list of numbers as 'labels'"),
         ({"data": np.zeros((4, 1024), np.uint8)}, r"images of 3072 numbers, got \(4, 1024\)"),

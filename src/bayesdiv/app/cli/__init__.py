@@ -125,7 +125,7 @@ def _plain(message: str) -> str:
         >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many")
         'epochs must be of type int, got many'
     """
-    from bayesdiv.app.options import known
+    from bayesdiv.app.options import unknown
 
     lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
     told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
@@ -137,7 +137,7 @@ def _plain(message: str) -> str:
         return f"{choice[1]} must be one of {choice[2]}, got {choice[3]}"
     if re.search("dot import path|known subclasses|Not a valid subclass", message):
         value = re.findall(r"(?:value|string): (.*)", message)[-1]
-        return f"{value} is no divergence: give one of {', '.join(known())}, or an import path"
+        return unknown(value, "or an import path")
     if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
         return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
     return re.sub(rf"\b({'|'.join(commands())})\.", "--", "; ".join(lines[:2]))

@@ -123,7 +123,7 @@ def _free_folder(settings: Namespace) -> Path:
 
 
 def _try_disk(folder: Path, content: object) -> None:
-    """A disk that is full or cannot be written to is told before anything is trained."""
+    """A disk that is full or cannot be written to is noticed before anything is trained."""
     trial = folder / f".{NUMBERS}.trial"
     runs.write_json(trial, content)
     trial.unlink()

@@ -37,7 +37,7 @@ def parser() -> ArgumentParser:
         "--divergence",
         type=Divergence | None,
         default={"class_path": "bayesdiv.KL"},
-        help="KL, JSG, JSA, …, or an import path of yours; null for a deterministic network",
+        help="KL, JSG, JSA, …, or the import path of your own; null for a deterministic network",
     )
     command.add_argument("--out", type=str, required=True, help="folder of the run")
     command.add_class_arguments(Training)

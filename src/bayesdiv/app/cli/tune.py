@@ -53,7 +53,7 @@ def parser() -> ArgumentParser:
         "--divergence",
         type=Divergence,
         default={"class_path": "bayesdiv.JSA"},
-        help="KL, JSG, JSA, …, or an import path of yours; its alpha is searched if it has one",
+        help="KL, JSG, JSA, …, or the import path of your own; its alpha is searched if it has one",
     )
     command.add_argument(
         "--aim",
@@ -65,7 +65,7 @@ def parser() -> ArgumentParser:
     command.add_argument("--trials", type=int, default=30, help="how many in all")
     command.add_argument("--workers", type=int, default=1, help="processes that share the trials")
     command.add_argument(
-        "--folds", type=int, default=3, help="trainings a trial, each validated on other rows"
+        "--folds", type=int, default=3, help="trainings per trial, each validated on other rows"
     )
     for name in SETTINGS:
         usual: Any = getattr(USUAL, name)

@@ -315,7 +315,7 @@ def _batch(
     if not isinstance(labels, list) or any(type(label) is not int for label in labels):
         raise DataError(f"{file} must hold a list of numbers as {kind.labels!r}, got others")
     if len(labels) != len(images):
-        raise DataError(f"{file} must have a label an image, got {len(labels)} of {len(images)}")
+        raise DataError(f"{file} must have one label per image, got {len(labels)} of {len(images)}")
     wrong = [label for label in labels if not 0 <= label < classes]
     if wrong:
         raise DataError(f"labels in {file} must lie between 0 and {classes - 1}, got {wrong[0]}")

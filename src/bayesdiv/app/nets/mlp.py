@@ -11,7 +11,7 @@ class MLP:
     """Fully connected layers with ReLU between them (the paper's regression: 50 hidden units).
 
     Args:
-        inputs: numbers a row.
+        inputs: numbers per row.
         outputs: numbers out.
         hidden: units of each hidden layer.
 

@@ -178,7 +178,7 @@ def _epochs(pairs: Pairs) -> Axis:
 def _likelihood(pairs: Pairs) -> Html:
     keys = ("nll", "validation_nll")
     every = [[y for _, y in _curve(run, key)] for run, _ in pairs for key in keys]
-    frame = Frame.of(_epochs(pairs), Axis.around("nats a target", _usual(every)))
+    frame = Frame.of(_epochs(pairs), Axis.around("nats per target", _usual(every)))
     marks = [frame.line(_curve(run, "nll"), look, "thin") for run, look in pairs]
     for run, look in pairs:
         points = _curve(run, "validation_nll")

@@ -43,8 +43,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             seconds for small tables and large, with a `ConvergenceWarning` if that was too short.
             Large tables, and targets with little noise, gain from more.
         learning_rate: of Adam to begin with; it falls to 0.
-        batch_size: rows an update.
-        samples: weight draws an update.
+        batch_size: rows per update.
+        samples: weight draws per update.
         test_samples: weight draws for predictions.
         validation_fraction: share of the rows that is held out to keep the weights of the epoch
             with the best NLL on them; 0 learns from all and keeps the last.
@@ -70,7 +70,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from rows X and targets y, one a row or several.
+        """Learn from rows X and targets y, one per row or several.
 
         A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
         with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.

@@ -75,7 +75,7 @@ def tune_experiment(
     ranges = space.ranges(divergence)
     if not ranges:
         raise ValueError(f"a range must be given for one setting at least, got {space}")
-    for end in ("low", "high"):  # a range that the divergence refuses is told before it begins
+    for end in ("low", "high"):  # a range that the divergence refuses is refused before it begins
         with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
     _check_aim(search.aim, splits)
     depends: dict[str, Any] = {

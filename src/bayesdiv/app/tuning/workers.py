@@ -37,7 +37,7 @@ def tune(
     about: Mapping[str, Any] | None = None,
     tell: Tell | None = None,
 ) -> Best:
-    """Search the settings of a function of yours, by TPE (Bergstra et al. 2011), as the paper did.
+    """Search the settings of your own function, by TPE (Bergstra et al. 2011), as the paper did.
 
     A trial that raises `Diverged`, or returns NaN or infinity, counts as pruned, and to TPE as one
     of the worst; another error ends the search. To break off hopeless trials, report from the body
