@@ -97,9 +97,9 @@ def parts(data: str, place: Place, folder: Path | None, device: torch.device) ->
         raise DataError(f"data must be one of {', '.join(SETS)}, got {data!r}")
     if data != "histopathology":
         return _images(data, place.noise, folder, device).fold(place.fold)
-    from reproduction.data import histopathology
+    from reproduction.data import patches
 
-    patients = BY_PATIENT in place.tag
-    split = histopathology.by_patient if patients else histopathology.at_random
+    unseen = BY_PATIENT in place.tag
+    split = patches.by_patient if unseen else patches.at_random
     whole: Splits = _patches(folder, device).fold(place.fold, by=split)
     return whole

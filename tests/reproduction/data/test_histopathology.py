@@ -12,15 +12,8 @@ from PIL import Image
 
 from bayesdiv.app.data.splits import DataError
 from reproduction.data import histopathology
-from reproduction.data.histopathology import (
-    Patches,
-    at_random,
-    by_patient,
-    leak,
-    load_patches,
-    read_patches,
-    save_patches,
-)
+from reproduction.data.histopathology import load_patches, read_patches, save_patches
+from reproduction.data.patches import Patches, at_random, by_patient, leak
 
 REAL = Path(os.environ.get("BAYESDIV_DATA", "nowhere")) / "IDC_regular_ps50_idx5"
 SPLITS = (at_random, by_patient)
