@@ -167,6 +167,8 @@ FAMILIES = {
     ),
 }
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+# Others keep a function of their parameters, rounded: another density than that of the parameters.
+AS_GIVEN = ("Normal", "Laplace", "Cauchy", "StudentT", "Uniform", "Gamma", "Exponential", "Beta")
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def draw_prior(g):
     """A prior of a random family, alone or as a mixture of two, and its density."""
     name = g.choice(list(FAMILIES))
     ranges, family, peer = FAMILIES[name]
-    dtype = DTYPES[g.choice(3, p=[0.5, 0.3, 0.2])]
+    dtype = DTYPES[g.choice(3, p=[0.5, 0.3, 0.2])] if name in AS_GIVEN else torch.float64
     count = 2 if g.random() < 0.3 else 1
     rows = [torch.tensor([float(r(g)) for _ in range(count)], dtype=dtype) for r in ranges]
     rows = [row.clamp(0.02, 0.98) if name in ("ContinuousBernoulli",) else row for row in rows]

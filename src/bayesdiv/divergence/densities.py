@@ -166,6 +166,17 @@ def part(distribution: Distribution, cut: slice | Tensor) -> Distribution:
     return rebatched(distribution, distribution.batch_shape, change)
 
 
+def at_least_single(distribution: Distribution) -> Distribution:
+    """The distribution in single precision where it is in less: a rule would round every step."""
+    if parameter(distribution).dtype not in (torch.bfloat16, torch.float16):
+        return distribution
+
+    def change(tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.is_floating_point() else tensor
+
+    return rebatched(distribution, distribution.batch_shape, change)
+
+
 def rebatched(
     distribution: Distribution, batch: torch.Size, change: Callable[[Tensor], Tensor]
 ) -> Distribution:

@@ -14,7 +14,13 @@ from torch.distributions import Distribution
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.densities import check_pair, common_shape, log_density, whole_line
+from bayesdiv.divergence.densities import (
+    at_least_single,
+    check_pair,
+    common_shape,
+    log_density,
+    whole_line,
+)
 from bayesdiv.divergence.gaussian import any_of, check_learned
 
 Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
@@ -99,7 +105,7 @@ class Exact(Estimator):
         if rule is None:
             raise NoExactForm(divergence, q, p)
         compute = closed_form.prepare(rule, divergence, q, p)
-        return lambda q, p, _: compute(q, p)
+        return lambda q, p, _: compute(at_least_single(q), at_least_single(p))
 
     def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
         """The registered one, with the nodes that were chosen."""
@@ -145,6 +151,7 @@ class MonteCarlo(Estimator):
         alpha = getattr(divergence, "alpha", None)
         if isinstance(alpha, Tensor) and alpha.requires_grad:
             check_learned(alpha)
+        q, p = at_least_single(q), at_least_single(p)
         shape = common_shape(q.batch_shape, p.batch_shape)
         learned = torch.is_grad_enabled() and q.has_rsample
         missing = self.samples - (0 if weights is None else len(weights))

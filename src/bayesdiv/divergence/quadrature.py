@@ -257,11 +257,21 @@ class _Pair:
             error = torch.maximum(error, lost)
         for mass in fine.records[-2:]:
             error = torch.maximum(error, (mass.total() - 1).abs())
+        error = torch.maximum(error, self._unknown(panels))
         infinite = torch.stack(diverging[:-2]).any(0) if diverging[:-2] else error < 0
         error = torch.where(infinite | ~coarse.value.isfinite(), 0.0, error)
         if bool((error > ACCURACY).any()):
             raise NotConverged(self.divergence, self.q, self.p, error.max().item())
         return panels, diverging
+
+    def _unknown(self, panels: Panels) -> Tensor:
+        """The mass of one side where the density of the other overflows inside its support."""
+        x, log_width = self._nodes(panels)
+        logs, lost = self._logs(x), []
+        for distribution, other in ((self.q, logs[1]), (self.p, logs[0])):
+            broken = inside(distribution, x) & ~log_density(distribution, x).isfinite()
+            lost.append(torch.where(broken, (other + log_width).exp(), 0.0).sum(0))
+        return torch.maximum(lost[0], lost[1])
 
     def _ends(self, far: Panels, near: Panels, found: _Found) -> tuple[list[Tensor], list[Tensor]]:
         """Where each integral diverges, and what is left of it beyond the last panels."""

@@ -1,0 +1,77 @@
+"""The figures that the README gives, compared with the committed results of the benchmarks."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = " ".join((ROOT / "README.md").read_text().split())
+RESULTS = ROOT / "results" / "benchmarks"
+
+
+def figures(sentence):
+    """The numbers of a sentence of the README, each the one group of its pattern."""
+    found = re.search(sentence, README)
+    assert found, f"the README no longer says {sentence!r}"
+    return [float(number) for number in found.groups()]
+
+
+def rows(page, table=0):
+    """The rows of a table of a page, as dictionaries."""
+    text = (RESULTS / page).read_text()
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    header, _, *body = (
+        [cell.strip() for cell in line.strip()[1:-1].split("|")]
+        for line in tables[table].strip().splitlines()
+    )
+    return [dict(zip(header, row, strict=False)) for row in body]
+
+
+def one(found, **wanted):
+    """The row with these entries, `draws="1"` and the like."""
+    fitting = [row for row in found if all(row[k].startswith(v) for k, v in wanted.items())]
+    assert fitting, wanted
+    return fitting[0]
+
+
+def test_the_cost_of_js_a_on_a_gpu_is_the_measured_one():
+    (said,) = figures(r"A training step with JS-A costs ([\d.]+) times one with KL on an H200")
+    row = one(rows("step_gpu.md"), pixels="224", loss="JS-A")
+    assert said == pytest.approx(float(row["over KL"]), abs=0.0051)
+
+
+def test_the_cost_of_a_bayesian_step_on_a_gpu_is_the_measured_one():
+    (said,) = figures(r"a Bayesian step costs ([\d.]+) times a deterministic one on the H200")
+    row = one(rows("step_gpu.md"), pixels="224", loss="KL")
+    assert said == pytest.approx(float(row["over deterministic"]), abs=0.0051)
+
+
+def test_the_cost_of_js_a_on_a_cpu_is_the_measured_one():
+    said = figures(r"and ([\d.]+) times on a CPU with a C compiler \(([\d.]+) without\)")
+    for number, table in zip(said, (0, 1), strict=True):
+        row = one(rows("step_cpu.md", table), draws="1", step="bayesdiv, JS-A")
+        assert number == pytest.approx(float(row["over our KL"]), abs=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("step_cpu.md", r"takes ([\d.]+) to ([\d.]+) times as long for an MLP"),
+        ("step_conv_cpu.md", r"and ([\d.]+) to ([\d.]+) times for small convolutions"),
+    ],
+)
+def test_the_fastest_right_peer_takes_as_long_as_the_readme_says(page, sentence):
+    """Of the libraries that compute the same loss, the fastest with 1 and with 10 draws."""
+    found = rows(page)
+    fastest = []
+    for draws in ("1", "10"):
+        peers = [
+            float(row["over our KL"])
+            for row in found
+            if row["draws"] == draws
+            and row["computes the right loss?"].startswith("yes:")
+            and not row["step"].startswith("bayesdiv")
+        ]
+        fastest.append(min(peers))
+    assert figures(sentence) == [pytest.approx(number, abs=0.051) for number in sorted(fastest)]
