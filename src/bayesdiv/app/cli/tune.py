@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-import bayesdiv
-from bayesdiv import divergence as divergences
-from bayesdiv.app import metric, plots, runs
+from bayesdiv.app import metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import errors, output, print_notes, say
 from bayesdiv.app.data.splits import Splits
@@ -28,15 +25,15 @@ from bayesdiv.app.options import (
     training_of,
 )
 from bayesdiv.app.rounding import rounded, spread
-from bayesdiv.app.settings import described, fingerprint
+from bayesdiv.app.settings import fingerprint
+from bayesdiv.app.tuning import files
 from bayesdiv.app.tuning.experiment import Tuned, tune_experiment
-from bayesdiv.app.tuning.plots import search_contour, search_history
-from bayesdiv.app.tuning.search import ACCURACY, NLL, RMSE, Aim, Search, Tell, Tried
+from bayesdiv.app.tuning.search import Aim, Search, Tell, Tried
 from bayesdiv.app.tuning.space import LogUniform, Space, Uniform, outside
 from bayesdiv.app.tuning.study import OtherStudy, trials
 from bayesdiv.divergence import Divergence
+from bayesdiv.metrics import TABLE
 
-AIMS = {aim.key: aim for aim in (NLL, ACCURACY, RMSE)}
 SETTINGS = ("alpha", "strength", "learning_rate")
 USUAL = Space()
 
@@ -105,7 +102,7 @@ def tune(settings: Namespace) -> None:
         name=name,
         trials=settings.trials,
         seed=settings.seed,
-        aim=AIMS.get(settings.aim) or Aim(settings.aim),  # checked with the data
+        aim=_aim(settings.aim),
         workers=settings.workers,
     )
     _note_outside(divergence, training, _space(settings))
@@ -123,11 +120,18 @@ def tune(settings: Namespace) -> None:
         )
     tried = trials(search)
     output.print(_table(tried, search, splits.name))
-    _write(folder, settings, tuned, tried, search.aim, splits)
+    files.write(folder, data_settings(settings), tuned, tried, search.aim, splits.name)
+    say(f"Trials: {folder / files.TRIALS}, contour.png and history.png beside it")
     with errors.status("training the best settings and those given afresh"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / 'best.yaml'}; train them with")
     say(f"  bayesdiv train {settings.data} --config {folder / 'best.yaml'} --out runs/{name}")
+
+
+def _aim(key: str) -> Aim:
+    """A metric and which of its values is best; one that is not known is refused with the data."""
+    known = TABLE.get(key)
+    return Aim(key, max if known and known.loss(1.0) < known.loss(0.0) else min)
 
 
 def _space(settings: Namespace) -> Space:
@@ -233,73 +237,17 @@ def _state(trial: Tried) -> str:
 # What is left --------------------------------------------------------------------------------
 
 
-def _write(
-    folder: Path,
-    settings: Namespace,
-    tuned: Tuned,
-    tried: Sequence[Tried],
-    aim: Aim,
-    splits: Splits,
-) -> None:
-    """The best settings for `bayesdiv train --config`, all trials as a table, and two figures."""
-    import yaml  # type: ignore[import-untyped]
-
-    best = {
-        **{key: value for key, value in data_settings(settings).items() if value is not None},
-        "divergence": _as_config(tuned.divergence),
-        **asdict(tuned.training),
-        "hidden": list(tuned.training.hidden),
-    }
-    del best["data"]
-    text = f"# bayesdiv train {settings.data} --config best.yaml --out FOLDER\n"
-    runs.write(folder / "best.yaml", (text + yaml.safe_dump(best, sort_keys=False)).encode())
-    runs.write(folder / "trials.csv", _csv(tried).encode())
-    across, up = [name for name in SETTINGS if name in tuned.best.settings][:2]
-    title = f"{splits.name}: {type(tuned.divergence).__name__}, {len(tried)} trials"
-    contour = search_contour(tried, (across, up), aim, title)
-    plots.save(contour, folder / "contour.png")
-    plots.save(search_history(tried, aim, title), folder / "history.png")
-    say(f"Trials: {folder / 'trials.csv'}, contour.png and history.png beside it")
-
-
-def _as_config(divergence: Divergence) -> dict[str, Any]:
-    kind = type(divergence)
-    ours = getattr(divergences, kind.__name__, None) is kind
-    path = f"bayesdiv.{kind.__name__}" if ours else f"{kind.__module__}.{kind.__qualname__}"
-    given = {f.name: getattr(divergence, f.name) for f in fields(divergence)}  # type: ignore[arg-type]
-    return {"class_path": path, "init_args": given} if given else {"class_path": path}
-
-
-def _csv(tried: Sequence[Tried]) -> str:
-    import pandas as pd
-
-    rows = [
-        {
-            "trial": trial.number,
-            **trial.settings,
-            "value": trial.value,
-            "state": trial.state,
-            "seconds": trial.seconds,
-            "retry_of": trial.retry_of,
-            "reason": trial.reason,
-        }
-        for trial in tried
-        if trial.state != "waiting"
-    ]
-    return str(pd.DataFrame(rows).astype({"retry_of": "Int64"}).to_csv(index=False))
-
-
 Pair = tuple[Divergence, Training]
 
 
 def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair]) -> None:
     """The test metrics of the best settings and of those given, trained with the same seed."""
-    kept = _kept(folder / "result.json")
+    kept = files.kept(folder / files.RESULT)
     data = fingerprint(splits)
     trained: list[dict[str, Any]] = []
     found = {}
     for which, pair in pairs.items():
-        told = {"data": data, **_described(*pair)}
+        told = {"data": data, **files.depends(*pair)}
         known = [entry["test"] for entry in (*kept, *trained) if entry["settings"] == told]
         found[which] = known[0] if known else trainings.train(splits, *pair)[1]["test"]
         trained.append({"settings": told, "test": found[which]})
@@ -307,26 +255,7 @@ def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair])
     if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
         say("No trial was better than the settings given.")
     result = {"best": tuned.best._asdict(), "test": found, "trained": trained}
-    runs.write_json(folder / "result.json", result)
-
-
-def _kept(path: Path) -> list[dict[str, Any]]:
-    """What an earlier call has trained; nothing where the file cannot tell."""
-    with contextlib.suppress(runs.RunError, KeyError, TypeError):
-        return [
-            {key: entry[key] for key in ("settings", "test")}
-            for entry in runs.read_json(path)["trained"]
-        ]
-    return []
-
-
-def _described(divergence: Divergence, training: Training) -> dict[str, Any]:
-    """All that a training depends on besides its data, as JSON gives it back."""
-    return {
-        "version": bayesdiv.__version__,
-        "divergence": described(divergence),
-        "training": {**asdict(training), "hidden": list(training.hidden)},
-    }
+    runs.write_json(folder / files.RESULT, result)
 
 
 def _print_comparison(

@@ -4,15 +4,14 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import optuna
 import sqlalchemy
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning, OptunaError
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
@@ -81,49 +80,14 @@ def _as_tried(trial: FrozenTrial) -> Tried:
     )
 
 
-class _SeededTPE(BaseSampler):
-    """TPE whose randomness comes from the seed and the trial's number alone.
+def sampler(search: Search, number: int = 0) -> TPESampler:
+    """TPE for one trial, whose randomness comes from the seed and the trial's number alone.
 
     A search that goes on after a stop would otherwise draw its first random settings again, and
     workers with one seed would all draw the same.
     """
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.tpe = TPESampler(n_startup_trials=RANDOM_TRIALS)
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        seed = (self.seed * 1_000_003 + trial.number) % 2**32
-        self.tpe = TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed)
-        self.tpe.before_trial(study, trial)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self.tpe.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self.tpe.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self.tpe.sample_independent(study, trial, param_name, param_distribution)
-
-    def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        self.tpe.after_trial(study, trial, state, values)
+    seed = (search.seed * 1_000_003 + number) % 2**32
+    return TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed)
 
 
 @contextlib.contextmanager
@@ -136,7 +100,7 @@ def opened(search: Search) -> Iterator[tuple[optuna.Study, RDBStorage]]:
                 storage=storage,
                 study_name=search.name,
                 direction=search.aim.direction,
-                sampler=_SeededTPE(search.seed),
+                sampler=sampler(search),
                 pruner=search.pruner,
                 load_if_exists=True,
             )

@@ -20,7 +20,7 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from bayesdiv.app.tuning.search import Best, Search, Tell
-from bayesdiv.app.tuning.study import STOPPED, best, check_same, opened, tried_in
+from bayesdiv.app.tuning.study import STOPPED, best, check_same, opened, sampler, tried_in
 from bayesdiv.training.fit import Diverged
 
 PAUSE = 0.5  # seconds between two looks at the database while there is nothing to do
@@ -115,6 +115,7 @@ def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
             claimed = _claim(study, storage, search.trials)
             if claimed is not None:
                 _told(study, tell)
+                study.sampler = sampler(search, claimed.number)
                 _run(objective, study, storage, claimed)
                 _told(study, tell)
                 continue
