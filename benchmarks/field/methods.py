@@ -19,7 +19,7 @@ import bayesdiv as bd
 from bayesdiv.app.nets.norms import estimate_statistics
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.model.bayesian import using
-from bayesdiv.model.recipes import WeightDecayPrior, matrices
+from bayesdiv.model.recipes import WeightDecayPrior, matrices, pull
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 from bayesdiv.training.optimizers.natural import Natural
 from bayesdiv.training.optimizers.schedules import Cosine
@@ -208,24 +208,29 @@ class Ours:
 
     Args:
         divergence: what holds the posterior near the prior.
-        strength: λ.
+        scale: of the prior; the strength follows from it, the number of images and the decay.
         start: first scale of the posterior over that of the prior.
         ratio: scale of posterior over prior at which the pull is that of weight decay.
         lr: of the means; of Natural, η over the damping.
     """
 
     divergence: bd.Divergence
-    strength: float
+    scale: float
     start: float = 0.5
     ratio: float = 1.0
     lr: float = 0.1
 
+    def strength(self, task: Task) -> float:
+        """The λ for which this prior pulls like weight decay: noise of this size for any N."""
+        return self.scale**2 * task.num_data * DECAY / pull(self.divergence, self.ratio)
+
     def model(self, task: Task) -> tuple[bd.Bayesian, bd.Objective]:
         """The network made Bayesian, and its loss."""
-        prior = WeightDecayPrior(DECAY, task.num_data, self.strength, self.divergence, self.ratio)
+        strength = self.strength(task)
+        prior = WeightDecayPrior(DECAY, task.num_data, strength, self.divergence, self.ratio)
         net = bd.bayesianize(task.network(), prior, where=matrices, start=self.start)
         objective = bd.Objective(
-            bd.Classes(), self.divergence, num_data=task.num_data, strength=self.strength
+            bd.Classes(), self.divergence, num_data=task.num_data, strength=strength
         )
         return net, objective.to(task.device)
 
@@ -239,17 +244,20 @@ class Ours:
         )
         return self._trained(task, net, objective, optimizer, task.cosine())
 
-    def natural(self, task: Task, damping: float = 0.1, rate: float = 1e-5) -> nn.Module:
+    def natural(self, task: Task, damping: float = 0.1) -> nn.Module:
         """Natural gradients for both; momentum averages, so ten times SGD's rate is as fast."""
         net, objective = self.model(task)
+        strength = self.strength(task)
         optimizer = Natural(
             net,
             objective,
             num_data=task.num_data,
-            strength=self.strength,
+            strength=strength,
             lr=task.rate(10 * self.lr * damping),
             damping=damping,
-            rate=rate,
+            rate=0.0,
+            memory=task.num_data / (strength * task.batch),
+            widest=self.scale,
             others_lr=task.rate(self.lr),
             others_decay=DECAY,
             transform=torch.compile if task.device.type == "cuda" else None,
@@ -273,12 +281,9 @@ def ours(name: str, how: Callable[..., nn.Module]) -> Callable[..., list]:
     """A method from a family of divergences and a way to train."""
 
     def run(task: Task, *, ours: Ours, **more: float) -> list:
-        return of_draws(
-            name,
-            asdict(ours) | {"divergence": repr(ours.divergence)} | more,
-            how(ours, task, **more),
-            task,
-        )
+        settings = asdict(ours) | {"divergence": repr(ours.divergence)} | more
+        settings["strength"] = ours.strength(task)
+        return of_draws(name, settings, how(ours, task, **more), task)
 
     return run
 
@@ -314,23 +319,19 @@ class Method(NamedTuple):
     grid: tuple[Settings, ...]
 
 
-KL_GRID = tuple((bd.KL(), strength) for strength in (0.01, 0.003, 0.03, 0.1))
+KL_GRID = tuple((bd.KL(), scale) for scale in (0.02, 0.011, 0.035, 0.06))
 JSG_GRID = (
-    (bd.JSG(0.1), 0.01),
-    (bd.JSG(0.1), 0.003),
-    (bd.JSG(0.1), 0.03),
-    (bd.JSG(0.5), 0.03),
+    *((bd.JSG(0.1), scale) for scale in (0.02, 0.011, 0.035)),
+    (bd.JSG(0.5), 0.02),
 )
 JSA_GRID = (
-    (bd.JSA(0.5), 0.04),
-    (bd.JSA(0.5), 0.01),
-    (bd.JSA(0.1), 0.01),
-    (bd.JSA(0.1), 0.03),
+    *((bd.JSA(0.5), scale) for scale in (0.02, 0.04)),
+    *((bd.JSA(0.1), scale) for scale in (0.02, 0.035)),
 )
 
 
 def _grid(pairs: tuple[tuple[bd.Divergence, float], ...], **more: float) -> tuple[Settings, ...]:
-    return tuple({"ours": Ours(divergence, strength, **more)} for divergence, strength in pairs)
+    return tuple({"ours": Ours(divergence, scale, **more)} for divergence, scale in pairs)
 
 
 METHODS: dict[str, Method] = {
@@ -358,7 +359,7 @@ METHODS: dict[str, Method] = {
     "kl": Method(ours("kl", Ours.plain), _grid(KL_GRID)),
     "jsg": Method(ours("jsg", Ours.plain), _grid(JSG_GRID)),
     "jsa": Method(ours("jsa", Ours.plain), _grid(JSA_GRID)),
-    "kl_natural": Method(ours("kl_natural", Ours.natural), _grid(KL_GRID, start=0.2)),
-    "jsg_natural": Method(ours("jsg_natural", Ours.natural), _grid(JSG_GRID, start=0.2)),
-    "jsa_natural": Method(ours("jsa_natural", Ours.natural), _grid(JSA_GRID, start=0.2)),
+    "kl_natural": Method(ours("kl_natural", Ours.natural), _grid(KL_GRID)),
+    "jsg_natural": Method(ours("jsg_natural", Ours.natural), _grid(JSG_GRID)),
+    "jsa_natural": Method(ours("jsa_natural", Ours.natural), _grid(JSA_GRID)),
 }

@@ -173,6 +173,16 @@ def test_the_scale_stays_positive_and_finite_for_any_gradient(size, sign):
     assert bool(net.posterior.loc.isfinite().all())
 
 
+def test_no_scale_grows_beyond_the_widest():
+    net = bd.bayesianize(nn.Linear(3, 1), bd.Prior(Normal, loc=0.0, scale=0.2))
+    optimizer = Natural(net, num_data=10, memory=0.0, widest=0.2)
+    for _ in range(50):
+        net.posterior.loc.grad = torch.zeros_like(net.posterior.loc)
+        net.posterior.rho.grad = torch.full_like(net.posterior.rho, -1.0)
+        optimizer.step()
+    assert torch.allclose(net.posterior.scale, torch.tensor(0.2))
+
+
 def regression() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(3)
     x = torch.randn(40, 3)
@@ -310,7 +320,7 @@ def test_a_model_without_a_gaussian_posterior_is_refused():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"num_data": 0}, {"momentum": 1.0}, {"memory": -1.0}, {"clip": 0.0}, {"damping": -1.0}]
+    "bad", [{"num_data": 0}, {"momentum": 1.0}, {"memory": -1.0}, {"clip": 0.0}, {"widest": 0.0}]
 )
 def test_impossible_settings_are_refused(bad):
     net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())

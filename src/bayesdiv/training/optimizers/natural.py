@@ -45,9 +45,11 @@ class Natural(Optimizer):
         lr: η. Where `damping` outweighs the curvature, η/damping is a plain learning rate.
         momentum: share of the past in ḡ.
         rate: the smallest ρ.
-        memory: steps for which the first precision counts.
+        memory: steps for which the first precision counts; about N/(λ · batch size) of them are
+            needed until the mean of G outweighs its noise.
         damping: added to the curvature in the step of the means; the optimum stays the same.
         clip: bound of a mean's step before η, per weight.
+        widest: bound of the scale, such as the prior's: noise in G lets single scales wander.
         warm_up: steps over which η rises.
         others_lr: learning rate of the other parameters; None is `lr`.
         others_decay: weight decay of the other parameters.
@@ -75,19 +77,21 @@ class Natural(Optimizer):
         memory: float = 1000.0,
         damping: float = 0.0,
         clip: float = math.inf,
+        widest: float = math.inf,
         warm_up: int = 0,
         others_lr: float | Tensor | None = None,
         others_decay: float = 0.0,
         transform: Callable[[Advance], Advance] | None = None,
     ) -> None:
-        _check(num_data, strength, momentum, rate, memory, damping, clip)
+        _check(num_data, strength, momentum, rate)
+        _check_bounds(memory, damping, clip, widest)
         inside = [part for module in modules for part in module.modules()]
         posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
         if not posteriors:
             raise ValueError("Natural needs a module with a MeanField posterior, got none")
         defaults = {"lr": lr, "momentum": momentum, "warm_up": warm_up, "capturable": True}
         natural = {"num_data": num_data, "strength": strength, "rate": rate, "memory": memory}
-        natural |= {"damping": damping, "clip": clip}
+        natural |= {"damping": damping, "clip": clip, "widest": widest}
         groups: list[dict[str, Any]] = [
             {"params": [posterior.loc, posterior.rho], **natural} for posterior in posteriors
         ]
@@ -137,6 +141,7 @@ class Natural(Optimizer):
             forgotten=1 - share**number,
             damping=group["damping"],
             clip=group["clip"],
+            least=max(1 / _LARGEST, group["widest"] ** -2),
         )
 
     def _step_others(self, group: dict[str, Any]) -> None:
@@ -181,6 +186,7 @@ def advance(
     forgotten: Tensor,
     damping: float,
     clip: float,
+    least: float = 1 / _LARGEST,
 ) -> None:
     """Change mean, raw scale, momentum and precision in place: the step of `Natural` itself.
 
@@ -197,6 +203,7 @@ def advance(
         forgotten: 1 less the weight of the momentum's start, its bias.
         damping: added to the curvature.
         clip: bound of a mean's step before η.
+        least: the smallest precision.
 
     Examples:
         >>> loc, rho, by_loc, by_rho, mean = torch.zeros(5, 1).unbind()
@@ -210,7 +217,7 @@ def advance(
     (loc, rho), (by_loc, by_rho), (mean, precision) = parameters, gradients, state
     slope = by_rho / rho.sigmoid()  # ∂loss/∂σ
     lacking = slope * precision.rsqrt() * examples * rate  # ρ G/s, with σ = s^-½
-    precision.mul_(1 + lacking.clamp(-0.5, 1.0)).clamp_(1 / _LARGEST, _LARGEST)
+    precision.mul_(1 + lacking.clamp(-0.5, 1.0)).clamp_(least, _LARGEST)
     mean.lerp_(by_loc, 1 - share)
     move = mean / forgotten / (precision / examples + damping)
     loc.sub_(move.clamp(-clip, clip) * lr)
@@ -236,15 +243,7 @@ def _own(lr: float | Tensor) -> float | Tensor:
     return lr.clone() if isinstance(lr, Tensor) else lr
 
 
-def _check(
-    num_data: int,
-    strength: float | Tensor,
-    momentum: float,
-    rate: float,
-    memory: float,
-    damping: float,
-    clip: float,
-) -> None:
+def _check(num_data: int, strength: float | Tensor, momentum: float, rate: float) -> None:
     if num_data < 1:
         raise ValueError(f"num_data must be at least 1, got {num_data}")
     if not bool((torch.as_tensor(strength) > 0).all()):
@@ -254,8 +253,10 @@ def _check(
         )
     if not 0 <= momentum < 1 or not 0 <= rate <= 1:
         raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
-    if memory < 0 or damping < 0 or not clip > 0:
-        raise ValueError(
-            "memory and damping must not be negative and clip positive, got "
-            f"{memory}, {damping} and {clip}"
-        )
+
+
+def _check_bounds(memory: float, damping: float, clip: float, widest: float) -> None:
+    if memory < 0 or damping < 0:
+        raise ValueError(f"memory and damping must not be negative, got {memory} and {damping}")
+    if not clip > 0 or not widest > 0:
+        raise ValueError(f"clip and widest must be positive, got {clip} and {widest}")
