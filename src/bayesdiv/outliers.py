@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from bayesdiv.calibration.conformal import State, number_of, threshold
+from bayesdiv.calibration.conformal import threshold
+from bayesdiv.calibration.saved import Saved
 from bayesdiv.model.bayesian import at_mean
 from bayesdiv.prediction import TURN
 from bayesdiv.predictive import Predictive
@@ -110,7 +111,7 @@ def _listening(layer: nn.Module, found: list[Tensor]) -> RemovableHandle:
 
 
 @dataclass(frozen=True)
-class Mahalanobis:
+class Mahalanobis(Saved):
     """Squared distance of features to the nearest class mean, in units of their covariance.
 
         min_c (f - m_c)ᵀ Σ⁻¹ (f - m_c)
@@ -157,18 +158,6 @@ class Mahalanobis:
         white = features.to(self.means) @ self.whitening.mT
         return torch.cdist(white, self.means @ self.whitening.mT).square().amin(-1)
 
-    def state(self) -> dict[str, object]:
-        """What was learned, as plain lists."""
-        return {"means": self.means.tolist(), "whitening": self.whitening.tolist()}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The same distance again."""
-        means, whitening = (
-            torch.tensor(state[name], dtype=torch.float64) for name in ("means", "whitening")
-        )
-        return cls(means, whitening)
-
 
 def _shrunk(centred: Tensor) -> Tensor:
     """Ledoit and Wolf's covariance: (1 - s) S + s m 1, m the mean variance of a feature."""
@@ -187,7 +176,7 @@ def _shrunk(centred: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(Saved):
     """The score above which a row is flagged, at a rate of false alarms that was asked for.
 
     Of rows like the held-out ones, at most this share is flagged on average: the threshold is
@@ -218,17 +207,6 @@ class Threshold:
     def flags(self, scores: Tensor) -> Tensor:
         """Which rows are unlike the held-out ones; those without a score are."""
         return ~(scores <= self.value)
-
-    def state(self) -> dict[str, object]:
-        """What was learned; null stands for infinite."""
-        value = self.value if math.isfinite(self.value) else None
-        return {"value": value, "false_alarms": self.false_alarms}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The same threshold again."""
-        value = math.inf if state["value"] is None else number_of(state["value"])
-        return cls(value, number_of(state["false_alarms"]))
 
 
 def _per_row(values: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch.distributions import (
     StudentT,
 )
 
-from bayesdiv.calibration import Central, Intervals, Quantiles, Scaled, Sets
+from bayesdiv.calibration import Central, Intervals, Quantiles, Saved, Scaled, Sets
 from bayesdiv.calibration.conformal import rank, threshold
 from bayesdiv.predictive import Predictive
 
@@ -466,11 +467,42 @@ def test_thresholds_of_several_outputs_come_back():
 
 
 def test_a_saved_score_that_is_unknown_is_refused():
-    state = Intervals.fit(*numbers(20, 0)).state() | {"score": "Mine"}
-    with pytest.raises(
-        ValueError, match="score must be one of Scaled, Quantiles, Central, got Min"
-    ):
+    state = Intervals.fit(*numbers(20, 0)).state() | {"score": {"kind": "Mine"}}
+    with pytest.raises(ValueError, match="a saved value must be of kind Saved, got Mine"):
         Intervals.from_state(state)
+
+
+def test_saved_sets_are_not_taken_for_intervals():
+    state = Sets.fit(*classes(20, 0)).state()
+    with pytest.raises(ValueError, match="a saved value must be of kind Intervals, got Sets"):
+        Intervals.from_state(state)
+    assert isinstance(Saved.from_state(state), Sets)
+    del state["level"]
+    with pytest.raises(ValueError, match="a saved Sets must have level"):
+        Saved.from_state(state)
+
+
+@dataclass(frozen=True)
+class Doubled(Scaled):
+    """A score of a user's own, with a number of its own."""
+
+    factor: float = 2.0
+
+    def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
+        return self.factor * super().scores(predictive, y, level)
+
+    def interval(
+        self, predictive: Predictive, largest: Tensor, level: float
+    ) -> tuple[Tensor, Tensor]:
+        return super().interval(predictive, largest / self.factor, level)
+
+
+def test_a_score_of_ones_own_is_saved_too():
+    predictive, y = numbers(40, 0)
+    before = Intervals.fit(predictive, y, score=Doubled(3.0))
+    after = Intervals.from_state(json.loads(json.dumps(before.state())))
+    assert after.score == Doubled(3.0)
+    torch.testing.assert_close(after(predictive), Intervals.fit(predictive, y)(predictive))
 
 
 def test_a_saved_level_that_is_no_number_is_refused():

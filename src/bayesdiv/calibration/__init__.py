@@ -12,11 +12,23 @@ nothing about a single row, nor about rows of another source. Given the calibrat
 follows the Beta(k, n + 1 - k) distribution, so that few rows promise the mean and little more. With
 `groups`, the promise holds within each group, whose rows are then the n that count.
 
-What is learned is a few numbers: `state()` gives them as plain values for a JSON file.
+What is learned is a few numbers: `state()` gives them as plain values for a JSON file, and
+`Saved.from_state` makes the same calibration of them again.
 """
 
 from bayesdiv.calibration.intervals import Central, Intervals, Quantiles, Scaled, Score
+from bayesdiv.calibration.saved import Saved
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
 
-__all__ = ["Central", "Intervals", "Quantiles", "Scaled", "Score", "Sets", "Spread", "Temperature"]
+__all__ = [
+    "Central",
+    "Intervals",
+    "Quantiles",
+    "Saved",
+    "Scaled",
+    "Score",
+    "Sets",
+    "Spread",
+    "Temperature",
+]

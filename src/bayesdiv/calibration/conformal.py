@@ -1,16 +1,13 @@
 """Ranks and thresholds, for all rows or per group: what intervals and sets share."""
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bayesdiv.predictive import Predictive
 
-State = Mapping[str, object]
 MOST_GROUPS = 1 << 20  # larger numbers are names, such as those of customers
 
 
@@ -82,28 +79,3 @@ def one_per_row(predictive: Predictive, y: Tensor) -> Tensor:
     if len(shape) != 2:
         raise ValueError(f"calibration needs batch shape (samples, rows), got {shape}")
     return predictive.checked(y)
-
-
-def plain(values: Tensor) -> list[object]:
-    """Nested lists, with None for infinite, which JSON lacks.
-
-    Examples:
-        >>> plain(torch.tensor([0.5, torch.inf]))
-        [0.5, None]
-    """
-    if values.dim() > 1:
-        return [plain(row) for row in values]
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def tensor_of(values: object) -> Tensor:
-    """What `plain` was made of, in double precision."""
-    numbers = np.array(values, dtype=float)  # None becomes NaN
-    return torch.from_numpy(numbers).nan_to_num(nan=math.inf, posinf=math.inf)
-
-
-def number_of(value: object) -> float:
-    """A number of a saved state."""
-    if not isinstance(value, int | float):
-        raise ValueError(f"a saved calibration must hold numbers, got {value!r}")
-    return float(value)

@@ -9,18 +9,15 @@ import torch
 from torch import Tensor
 
 from bayesdiv.calibration.conformal import (
-    State,
     chosen,
-    number_of,
     one_per_row,
-    plain,
-    tensor_of,
     thresholds_of,
 )
+from bayesdiv.calibration.saved import Saved
 from bayesdiv.predictive import Predictive
 
 
-class Score(ABC):
+class Score(Saved, ABC):
     """How unusual a number is for its prediction, and which numbers are no more unusual than that.
 
     Any score keeps the promise; a good one makes intervals short. The scores and ends of intervals
@@ -131,7 +128,7 @@ def _widened(low: Tensor, high: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Intervals:
+class Intervals(Saved):
     """Intervals of numbers that hold a new target with probability `level` or more.
 
     The promise of `bayesdiv.calibration`: whatever the model, on average, for exchangeable rows.
@@ -191,17 +188,3 @@ class Intervals:
         """
         largest = chosen(self.thresholds, groups, predictive.mean.device)
         return self.score.interval(predictive, largest, self.level)
-
-    def state(self) -> dict[str, object]:
-        """What was learned, as plain values; null stands for infinite."""
-        kind = type(self.score).__name__
-        return {"level": self.level, "score": kind, "thresholds": plain(self.thresholds)}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The same intervals again."""
-        kinds = {kind.__name__: kind for kind in (Scaled, Quantiles, Central)}
-        if state["score"] not in kinds:
-            raise ValueError(f"score must be one of {', '.join(kinds)}, got {state['score']}")
-        score = kinds[str(state["score"])]()
-        return cls(number_of(state["level"]), score, tensor_of(state["thresholds"]))

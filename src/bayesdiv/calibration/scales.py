@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical
 
-from bayesdiv.calibration.conformal import State, number_of
+from bayesdiv.calibration.saved import Saved
 from bayesdiv.draws import Weights, draw_weights
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.posteriors.base import Posterior
@@ -19,7 +19,7 @@ from bayesdiv.predictive import Predictive
 
 
 @dataclass(frozen=True)
-class Temperature:
+class Temperature(Saved):
     """One number that logits are divided by, of every draw alike: above 1 it makes less sure.
 
         p(y = c | x) = 1/S Σ_s softmax(f_s(x) / temperature)_c
@@ -52,18 +52,9 @@ class Temperature:
         logits = conditional.logits / self.value
         return Predictive(type(conditional)(logits=logits, validate_args=False))
 
-    def state(self) -> dict[str, object]:
-        """What was learned."""
-        return {"value": self.value}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The same temperature again."""
-        return cls(number_of(state["value"]))
-
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Saved):
     """One factor on all scales of the posterior: the Bayesian counterpart of a temperature.
 
         w = mean + factor · (w_drawn - mean)
@@ -130,15 +121,6 @@ class Spread:
             torch.lerp(_centre(module.posterior, drawn), drawn, self.factor)
             for module, drawn in pairs
         )
-
-    def state(self) -> dict[str, object]:
-        """What was learned."""
-        return {"factor": self.factor}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The same spread again."""
-        return cls(number_of(state["factor"]))
 
 
 def _centre(posterior: nn.Module, drawn: Tensor) -> Tensor:

@@ -7,19 +7,16 @@ import torch
 from torch import Tensor
 
 from bayesdiv.calibration.conformal import (
-    State,
     chosen,
-    number_of,
     one_per_row,
-    plain,
-    tensor_of,
     thresholds_of,
 )
+from bayesdiv.calibration.saved import Saved
 from bayesdiv.predictive import Predictive
 
 
 @dataclass(frozen=True)
-class Sets:
+class Sets(Saved):
     """Sets of classes that hold the true one with probability `level` or more: adaptive sets.
 
     Classes enter by falling probability until the threshold is reached; the score of class c is
@@ -90,19 +87,6 @@ class Sets:
             groups = groups.unsqueeze(-1)
         scores = _adaptive(predictive.probabilities.double(), self.share)
         return scores <= chosen(self.thresholds, groups, scores.device)
-
-    def state(self) -> dict[str, object]:
-        """What was learned, as plain values; null stands for infinite."""
-        return {"level": self.level, "share": self.share, "thresholds": plain(self.thresholds)}
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """The same sets again."""
-        share = state["share"]
-        level = number_of(state["level"])
-        return cls(
-            level, None if share is None else number_of(share), tensor_of(state["thresholds"])
-        )
 
 
 def _adaptive(probabilities: Tensor, share: float | None) -> Tensor:
