@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -247,6 +249,27 @@ def test_every_method_of_our_own_code_trains_and_is_judged(tmp_path, capsys, nam
     write_toy(tmp_path / "data")
     main(options(tmp_path, "--stage", "tune", "--only", name, "--limit", "3", "--guess", "0.1"))
     assert f"tune-clean-tiny-{name}-0: accuracy" in capsys.readouterr().out
+
+
+def test_the_program_needs_no_package_of_the_app():
+    hidden = {"jsonargparse", "optuna", "pandas", "pooch", "rich", "sklearn", "sqlalchemy"}
+    code = f"""
+import sys
+from importlib.machinery import PathFinder
+whole = PathFinder.find_spec
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in {hidden!r} else whole(name, path, target)
+PathFinder.find_spec = find_spec
+sys.argv = ["run.py", "--help"]
+import runpy
+runpy.run_path("benchmarks/field/run.py", run_name="__main__")
+"""
+    root = Path(tables.__file__).parents[2]
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, check=False, capture_output=True, text=True
+    )
+    assert out.returncode == 0, out.stderr
+    assert "--stage" in out.stdout
 
 
 def result(method: str, seed: int, nll: float) -> dict:
