@@ -238,7 +238,8 @@ def _recording(like: Tensor) -> bool:
 def _draws_are_trusted(like: Tensor) -> bool:
     from bayesdiv.compute import triton
 
-    rule, unit = OnePass(kl_terms), Normal(like.reshape(-1)[:1], like.reshape(-1)[:1])
+    one = torch.ones(1, dtype=like.dtype, device=like.device)
+    rule, unit = OnePass(kl_terms), Normal(one, one, validate_args=False)
     backend = triton.offer(rule, KL(), unit, unit)
     return backend is not None and trusted("triton", backend, rule, KL(), like)
 
