@@ -525,3 +525,28 @@ def test_a_stack_of_unlike_models_is_refused():
     mixtures = [bd.ScaleMixture(0.5, 1.0, narrow) for narrow in (0.1, 0.2)]
     with pytest.raises(ValueError, match="priors of one stack"):
         bd.stacked([bd.bayesianize(nn.Linear(4, 3), prior) for prior in mixtures])
+
+
+def test_a_network_with_channels_last_filters_has_the_outputs_of_its_source():
+    torch.manual_seed(0)
+    source = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 2))
+    x = torch.randn(2, 3, 6, 6)
+    wanted = source(x)
+    source.to(memory_format=torch.channels_last)
+    net = bd.bayesianize(source, bd.FanIn())
+    with bd.at_mean(net):
+        found = net(x.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(found, wanted)
+    plain = bd.bayesianize(
+        copy.deepcopy(source).to(memory_format=torch.contiguous_format), STANDARD
+    )
+    with pytest.raises(RuntimeError, match="channels_last"):
+        plain.load_state_dict(net.state_dict())
+
+
+def test_a_frozen_trunk_is_shared_and_stays_where_it_was():
+    source = nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 1))
+    net = bd.bayesianize(source, STANDARD)
+    assert net.module[0].weight.data_ptr() == source[0].weight.data_ptr()
+    net.double()
+    assert source[0].weight.dtype == torch.float32

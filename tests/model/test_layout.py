@@ -87,3 +87,14 @@ def test_unfrozen_picks_what_is_to_be_trained():
     picked = [name for name, parameter in parameters_of(module) if unfrozen(name, parameter)]
     assert picked == ["embed.weight", "head.weight"]
     assert everything("head.bias", module.head.bias)
+
+
+def test_filters_stored_with_channels_last_are_read_without_a_copy():
+    source = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    layout = Layout.of(source.named_parameters())
+    flat = layout.flatten(dict(source.named_parameters())).detach()
+    found = layout.unflatten(flat)["weight"]
+    assert torch.equal(found, source.weight)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert found.data_ptr() == flat.data_ptr()
+    assert torch.equal(flat[:108], source.weight.permute(0, 2, 3, 1).flatten())
