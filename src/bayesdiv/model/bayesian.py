@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from bayesdiv.model.layout import Layout, Where, unfrozen
+from bayesdiv.model.pieces import pieces
 from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import Prior, PriorFor, prior_scale, side_by_side
@@ -95,11 +96,11 @@ class Bayesian(nn.Module):
 
     def _tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
-        pieces = weights.split(self._sizes)
+        parts = pieces(weights, self._sizes)
         full = self._posterior.mean.dtype
         if weights.dtype != full and torch.is_autocast_enabled(weights.device.type):
-            pieces = _widened(pieces, self.layout, full)
-        tensors = self.layout.named(pieces)
+            parts = _widened(parts, self.layout, full)
+        tensors = self.layout.named(parts)
         for name, owner, last in self._rounded:
             tensors[name] = _no_wider(tensors[name], _dtype(owner, last))
         return tensors
@@ -143,14 +144,14 @@ def _dtype(owner: nn.Module, name: str) -> torch.dtype:
     return cast(Tensor, getattr(owner, name)).dtype
 
 
-def _widened(pieces: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The pieces with those of vectors in another dtype, converted all at once."""
     at = [index for index, entry in enumerate(layout.entries) if len(entry.shape) < 2]
     if not at:
-        return tuple(pieces)
-    together = torch.cat([pieces[index] for index in at]).to(dtype)
+        return tuple(parts)
+    together = torch.cat([parts[index] for index in at]).to(dtype)
     wide = dict(zip(at, together.split([layout.sizes[index] for index in at]), strict=True))
-    return tuple(wide.get(index, piece) for index, piece in enumerate(pieces))
+    return tuple(wide.get(index, piece) for index, piece in enumerate(parts))
 
 
 def _no_wider(tensor: Tensor, dtype: torch.dtype) -> Tensor:

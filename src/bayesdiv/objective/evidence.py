@@ -242,8 +242,8 @@ class Evidence(Objective):
         return Loss(loss, -log_likelihood.mean(0), surplus)
 
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
-        """All at once: a bound is no sum over draws."""
-        return [self.samples]
+        """Nothing, all together: a bound is no sum over draws."""
+        return []
 
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
         """Draws in the precision of the parameters, since their densities are compared."""

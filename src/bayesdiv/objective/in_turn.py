@@ -46,8 +46,9 @@ class _InTurn(torch.autograd.Function):
         *parameters: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gradients: list[Tensor | None] = [None] * len(parameters)
-        parts = [_differentiated(lambda n=n: group(n), parameters, gradients) for n in counts]  # type: ignore[misc]
+        # The penalty first: what it needs beside its gradients is gone before a draw is made.
         last = _differentiated(penalty, parameters, gradients)
+        parts = [_differentiated(lambda n=n: group(n), parameters, gradients) for n in counts]  # type: ignore[misc]
         ctx.gradients = gradients
         total = torch.stack([part.total for part in (*parts, last)]).sum()
         nll, divergence = torch.stack([part.each for part in parts]).sum(0), last.each

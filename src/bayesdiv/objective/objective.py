@@ -17,6 +17,7 @@ from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.draws import Inputs, Outputs, Over, Weights, draws, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.pieces import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.objective.in_turn import Part, in_turn
 from bayesdiv.objective.strength import Strength, WarmUp, as_strength
@@ -131,7 +132,7 @@ class Objective(nn.Module):
             share: by how much this process's part of the batch is larger than an equal one.
         """
         counts = self._counts(model, x)
-        if len(counts) > 1:
+        if counts:
             return self._in_turn(model, x, y, share, counts)
         weights, divergence = self._drawn(model, self.samples)
         return self._sum(self.each(model, weights, x, y, divergence), share, weights)
@@ -184,13 +185,25 @@ class Objective(nn.Module):
         return Loss(total, nll, divergence.expand_as(nll))
 
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
-        """How many draws to hold at a time."""
+        """How many draws to hold at a time; nothing where all are held together."""
         modules = self._bayesian(model)
-        if self.samples == 1 or not modules or not self._separable(model, x):
-            return [self.samples]
+        if not modules or not self._worth_it(modules) or not self._separable(model, x):
+            return []
         single = modules[0].loc.dim() == 1
         over = way(model, x, single=single) if self.over is None else self.over
-        return [self.samples] if over is None else over.groups(self.samples)
+        counts = [self.samples] if over is None else over.groups(self.samples)
+        return counts if len(counts) > 1 or self.samples == 1 else []
+
+    def _worth_it(self, modules: Sequence[Bayesian]) -> bool:
+        """Whether there are several draws, or one of very many weights.
+
+        Its gradients and those of the penalty then need not be held together. On a GPU one pass
+        makes both without keeping any.
+        """
+        if self.samples > 1:
+            return True
+        loc = modules[0].loc
+        return loc.numel() >= LARGE and loc.device.type == "cpu"
 
     def _separable(self, model: nn.Module, x: Inputs) -> bool:
         """Whether the loss is a sum over draws that may be differentiated one by one."""
