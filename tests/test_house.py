@@ -192,3 +192,16 @@ def test_no_file_is_named_after_nothing(word):
 def test_nothing_is_left_to_be_done():
     marks = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
     assert [name for name, path in FILES.items() if marks.search(path.read_text())] == []
+
+
+def test_few_lines_outside_compute_look_at_devices_or_compilers():
+    """Those that must: what a library of torch is asked for by its device."""
+    looks = re.compile(r"is_cuda|is_compiling|device\.type|is_available\(\)|capturing")
+    outside = [name for name in LIBRARY if ".compute" not in name and ".app" not in name]
+    lines = [
+        f"{name}: {line.strip()}"
+        for name in outside
+        for line in FILES[name].read_text().splitlines()
+        if looks.search(line)
+    ]
+    assert len(lines) <= 8, lines

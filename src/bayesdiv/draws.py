@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
 from bayesdiv.compute.backend import draw
+from bayesdiv.compute.devices import compiling, on_cpu, on_gpu, recording
 from bayesdiv.model.bayesian import bayesian_modules, lending
 from bayesdiv.model.posteriors.mean_field import MeanField
 
@@ -70,7 +71,7 @@ class Vectorized(Over):
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
         """Outputs of all draws, (samples, …)."""
         together = torch.vmap(run, randomness="different", chunk_size=self.chunk)
-        if torch.compiler.is_compiling():
+        if compiling():
             return together(*weights)
         try:
             with _attention_by_products(weights[0].device):
@@ -111,7 +112,7 @@ def _attention_by_products(device: torch.device) -> Iterator[None]:
     """Attention without the fused kernels that have no rule, or a broken one, for `torch.vmap`."""
     before = torch.backends.mha.get_fastpath_enabled()
     # Of the kernels on a GPU, the one for float32 fails in its backward pass.
-    fused = [] if device.type == "cpu" else [SDPBackend.FLASH_ATTENTION]
+    fused = [] if on_cpu(device) else [SDPBackend.FLASH_ATTENTION]
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel([*fused, SDPBackend.MATH]):
@@ -235,7 +236,7 @@ def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
     """
     if not single:
         return Vectorized()
-    if not torch.compiler.is_compiling() and _known(model) is False:
+    if not compiling() and _known(model) is False:
         return Looped()
     # Looked at first, since the walk over the model costs more.
     if not busy(inputs, BUSY) or not (_convolves(model) and all_random(model)):
@@ -246,8 +247,8 @@ def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
 def busy(inputs: Inputs, limit: int) -> bool:
     """Whether one draw keeps a CPU busy with inputs of more numbers than this, see `BUSY`."""
     tensors = leaves(inputs)
-    on_cpu = bool(tensors) and tensors[0].device.type == "cpu"
-    return on_cpu and sum(tensor.numel() for tensor in tensors) > limit
+    watched = bool(tensors) and on_cpu(tensors[0])
+    return watched and sum(tensor.numel() for tensor in tensors) > limit
 
 
 def _single(weights: Weights) -> bool:
@@ -257,12 +258,12 @@ def _single(weights: Weights) -> bool:
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if torch.compiler.is_compiling() or not _single(weights) or _recorded(weights[0]):
+    if compiling() or not _single(weights) or recording(weights[0]):
         return Vectorized()(run, weights)
     if _known(model):
         return Vectorized()(run, weights)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
-    cards = [weights[0].device] if weights[0].is_cuda else []
+    cards = [weights[0].device] if on_gpu(weights[0]) else []
     before, random = _buffers(model), torch.get_rng_state()
     on_cards = [torch.cuda.get_rng_state(card) for card in cards]
     try:
@@ -286,11 +287,6 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
 def _known(model: nn.Module) -> bool | None:
     """Whether the model can be run over all draws at once; None before it was tried."""
     return _has_rules.get(model, {}).get(model.training)
-
-
-def _recorded(weights: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded, into which nothing but the run itself belongs."""
-    return weights.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class _Buffer(NamedTuple):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
+from bayesdiv.compute.devices import on_cpu
 from bayesdiv.draws import (
     BUSY,
     Inputs,
@@ -188,7 +189,7 @@ def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
     same row would have another prediction in a larger table.
     """
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
-    if device.type != "cpu" or not all_random(model):
+    if not on_cpu(device) or not all_random(model):
         return max(1, ROOM // max(1, weights))
     few = CACHE // max(1, weights)
     return few if few >= FEWEST else 1

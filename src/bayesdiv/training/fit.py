@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bayesdiv.compute.devices import seen_to_fail
 from bayesdiv.draws import leaves
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Loss, LossModule, Objective
@@ -279,7 +280,7 @@ class _Sums:
     def add(self, loss: Loss, size: int, data: Callable[[], tuple[Any, ...]]) -> None:
         """Add the loss of a batch of this size; on a CPU, if it is finite."""
         total = loss.total
-        if total.device.type == "cpu" and not bool(total.isfinite()):
+        if seen_to_fail(total):
             raise Diverged(_diagnosis(loss.nll.item(), self._where(self.count + 1), data()))
         parts = [part.detach() for part in loss]
         if self.sums:

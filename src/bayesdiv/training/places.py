@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bayesdiv.compute.devices import has_gpu
+
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
@@ -83,5 +85,5 @@ def place_of(accelerator: "Accelerator | None", device: torch.device | str | Non
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from accelerate import Accelerator
 
-        return Together(Accelerator(cpu=not torch.cuda.is_available()))
+        return Together(Accelerator(cpu=not has_gpu()))
     return Alone(None if device is None else torch.device(device))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from bayesdiv.compute.devices import on_gpu, seen_to_fail
 from bayesdiv.objective.objective import Loss
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Eager:
         """One update; none where the loss on a CPU is not finite, which `fit` reports."""
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(*batch)
-        if loss.total.device.type == "cpu" and not bool(loss.total.isfinite()):
+        if seen_to_fail(loss.total):
             return loss
         backward(loss.total)
         optimizer.step()
@@ -77,7 +78,7 @@ class Recorded:
     ) -> Loss:
         """One update. The loss is valid until the next one of the same shape."""
         parts, spec = tree_flatten(batch)
-        if not all(isinstance(part, Tensor) and part.is_cuda for part in parts):
+        if not all(map(on_gpu, parts)):
             self._say()
             return Eager()(loss_of, batch, optimizer, backward)
         key = (spec, *((part.shape, part.dtype) for part in parts))
