@@ -243,3 +243,39 @@ def test_kernels_run_inside_a_cuda_graph_and_draw_anew_in_each_replay():
     assert not torch.equal(drawn, first)
     torch.testing.assert_close(value, wanted)
     torch.testing.assert_close(value, run()[1])
+
+
+POSTERIORS = [bd.LowRank(rank=2), bd.FullRank(), bd.Ensemble(members=3)]
+
+
+@pytest.mark.parametrize("family", POSTERIORS, ids=repr)
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSG(0.2)], ids=repr)
+def test_posteriors_with_structure_have_the_losses_of_the_cpu(family, divergence):
+    torch.manual_seed(0)
+    net = bd.bayesianize(nn.Linear(4, 2), bd.FanIn(), posterior=family)
+    x, y = torch.randn(6, 4), torch.randn(6, 2)
+    weights = bd.draw_weights(net, 3)
+    objective = bd.Objective(bd.Gaussian(), divergence, num_data=6, samples=3)
+    wanted = objective.given(net, weights, x, y)
+    moved = [part.to("cuda") for part in (net, objective, x, y)]
+    on_card, objective, x, y = moved
+    found = objective.given(on_card, tuple(w.detach().cuda() for w in weights), x, y)
+    for one, two in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.cpu(), two, rtol=1e-4, atol=1e-4)
+    seed = torch.tensor(5, device="cuda")
+    drawn = [on_card.posterior.rsample(3, seed=seed) for _ in range(2)]
+    assert torch.equal(*drawn)
+
+
+@pytest.mark.parametrize("family", POSTERIORS, ids=repr)
+def test_posteriors_with_structure_train_by_recorded_steps(family):
+    torch.manual_seed(0)
+    net = bd.bayesianize(nn.Linear(4, 1), bd.FanIn(), posterior=family).cuda()
+    x = torch.randn(60, 4, device="cuda")
+    objective = bd.Objective(bd.Gaussian(), num_data=60, samples=3).cuda()
+    parameters = [*net.parameters(), *objective.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=1e-2, capturable=True)
+    batches = bd.Batches(x, x.sum(-1), 20)
+    epochs = bd.fit(net, objective, batches, optimizer, 30, step=bd.Recorded(), seed=0)
+    losses = [epoch.loss.total for epoch in epochs]
+    assert losses[-1] < losses[0]

@@ -75,15 +75,13 @@ class LowRankGaussian(nn.Module):
     def marginals(self) -> None:
         """None: the weights depend on each other."""
 
-    def distribution(self) -> LowRankMultivariateNormal:
+    def distribution(self) -> "LowRankNormal":
         """The joint Gaussian of all weights."""
-        return LowRankMultivariateNormal(
-            self.loc, self.factor, self.scale.square(), validate_args=False
-        )
+        return LowRankNormal(self.loc, self.factor, self.scale.square())
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """Joint log density, (samples, …)."""
-        density: Tensor = self.distribution().log_prob(weights)
+        density: Tensor = self.distribution().log_prob(weights)  # type: ignore[no-untyped-call]
         return density
 
     def rsample(
@@ -94,3 +92,35 @@ class LowRankGaussian(nn.Module):
         noise = standard_noise(samples, self.factor[..., 0, :], other_seed(seed))
         drawn = own + (noise.unsqueeze(-2) @ self.factor.mT).squeeze(-2)
         return drawn if dtype is None else drawn.to(dtype)
+
+
+class LowRankNormal(LowRankMultivariateNormal):
+    """The torch distribution, which factorises its small matrix when a density is asked for.
+
+    Torch does so at once, in every training step and with a halt of a GPU, though the closed forms
+    of the divergences do not need it.
+
+    Args:
+        loc: mean of each weight, (…, weights).
+        factor: (…, weights, rank).
+        variance: of the part that is independent per weight, (…, weights).
+
+    Examples:
+        >>> LowRankNormal(torch.zeros(2), torch.ones(2, 1), torch.ones(2)).covariance_matrix
+        tensor([[2., 1.],
+                [1., 2.]])
+    """
+
+    def __init__(self, loc: Tensor, factor: Tensor, variance: Tensor) -> None:
+        self.loc, self.cov_factor, self.cov_diag = loc, factor, variance
+        self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = factor, variance
+        shape = loc.shape
+        super(LowRankMultivariateNormal, self).__init__(shape[:-1], shape[-1:], validate_args=False)
+
+    @property
+    def _capacitance_tril(self) -> Tensor:  # what torch's log_prob reads
+        factor, variance = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
+        inner = factor.mT @ (factor / variance.unsqueeze(-1))
+        one = torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
+        tril: Tensor = torch.linalg.cholesky_ex(inner + one).L
+        return tril
