@@ -22,6 +22,8 @@ from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
 FEWEST_PER_TRIAL = 1 << 14
 # A few blocks' worth fits the last cache, where one piece is faster than several.
 ONE_PIECE = 4 * BLOCK
+# Above, memory counts for more than the time to make noise again.
+LARGE = 1 << 24
 _DTYPES = (torch.float32, torch.float64)
 
 
@@ -173,6 +175,20 @@ class _Plan:
         """From the derivative by the scale to that by rho, in its place."""
         return by_scale.mul_(raw.sigmoid()) if self.by_rho else by_scale
 
+    def chained_log(self, raw: Tensor, scale: Tensor) -> Tensor:
+        """∂ log scale / ∂ rho, or by the scale itself; 0 where the scale is."""
+        inverse = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
+        return self.chained(inverse, raw)
+
+    def keeps_lever(self, loc: Tensor) -> bool:
+        """Whether the backward pass does without making the noise again.
+
+        It may read it off several draws, which then must be exact. Beside the gradients of a total
+        the lever is one number per weight too many, where weights are very many.
+        """
+        exact = self.noise is not None and (self.noise.samples == 1 or self.dtype == loc.dtype)
+        return exact and (self.rule is None or len(loc) <= LARGE)
+
     def total(self, loc: Tensor, raw: Tensor, scale: Tensor, *prior: Tensor) -> Total | None:
         if self.rule is None:
             return None
@@ -191,50 +207,58 @@ def _single(side: Tensor) -> Tensor:
     return side.reshape(()) if side.numel() == 1 and side.dim() else side
 
 
+class _Found(NamedTuple):
+    """What a pass gives, and what it keeps for the gradients to overwrite."""
+
+    drawn: Tensor | None
+    total: Tensor | None
+    derivatives: tuple[Tensor, Tensor] | None
+    lever: Tensor | None = None  # ε ∂ scale / ∂ rho of one draw; of several, ∂ log scale / ∂ rho
+
+
 class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *sides: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        ctx.plan = plan
+        found = _computed(plan, *sides)
+        ctx.plan, ctx.found = plan, found._replace(drawn=None, total=None)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*sides)
-        drawn, total = _computed(plan, *sides)
-        ctx.derivatives = None if total is None else total[1:]
-        return drawn, None if total is None else total.value
+        ctx.save_for_backward(found.drawn if found.lever is not None else None, *sides)
+        return found.drawn, found.total
 
     @staticmethod
     def backward(
         ctx: Any, by_drawn: Tensor | None, by_total: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        plan, (loc, raw, *prior) = ctx.plan, ctx.saved_tensors
-        kept, ctx.derivatives = ctx.derivatives, None
-        nothing = (None,) * len(prior)
-        with torch.no_grad():
-            found = _of_total(plan, kept, by_total, loc, raw, *prior)
+        plan, (drawn, loc, raw, *prior) = ctx.plan, ctx.saved_tensors
+        # Handed on, to be overwritten by the gradients; a second backward pass computes them anew.
+        (_, _, kept, lever), ctx.found = ctx.found, _Found(None, None, None)
         if torch.is_grad_enabled():
-            return (None, *_to_differentiate(plan, found, by_drawn, loc, raw), *nothing)
-        if by_drawn is not None:
-            found = _of_draws(plan, found, by_drawn, raw)
-        return (None, *(found or (None, None)), *nothing)
+            with torch.no_grad():
+                found = _of_total(plan, kept, by_total, loc, raw, *prior)
+            gradients = _to_differentiate(plan, found, by_drawn, loc, raw)
+        else:
+            gradients = _of_total(plan, kept, by_total, loc, raw, *prior)
+            if by_drawn is not None:
+                gradients = _of_draws(plan, gradients, by_drawn, loc, raw, drawn, lever)
+        return (None, *(gradients or (None, None)), *(None for _ in prior))
 
 
-def _computed(
-    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
-) -> tuple[Tensor | None, Total | None]:
-    if not isinstance(plan.noise, _Seeded) and loc.numel() <= ONE_PIECE:
-        scale = plan.scale(raw)
-        total = plan.total(loc, raw, scale, *prior)
-        if plan.noise is None:
-            return None, total
-        return torch.addcmul(loc, scale, plan.noise.noise).to(plan.dtype), total
-    return _in_blocks(plan, loc, raw, *prior)
+def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
+    if isinstance(plan.noise, _Seeded) or loc.numel() > ONE_PIECE:
+        return _in_blocks(plan, loc, raw, *prior)
+    scale = plan.scale(raw)
+    total = plan.total(loc, raw, scale, *prior)
+    drawn = None
+    if plan.noise is not None:
+        drawn = torch.addcmul(loc, scale, plan.noise.noise).to(plan.dtype)
+    return _Found(drawn, None, None) if total is None else _Found(drawn, total.value, total[1:])
 
 
-def _in_blocks(
-    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
-) -> tuple[Tensor | None, Total | None]:
+def _in_blocks(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
     noise = plan.noise if isinstance(plan.noise, _Seeded) else None
     drawn = loc.new_empty((noise.samples if noise else 0, len(loc)), dtype=plan.dtype)
     d_loc, d_raw = (x.new_empty(len(x) if plan.rule else 0) for x in (loc, raw))
+    lever = loc.new_empty(len(loc)) if plan.keeps_lever(loc) else None
     values = []
     for start, end in _cuts(len(loc)):
         at, bare, *beside = (x[start:end] if x.dim() else x for x in (loc, raw, *prior))
@@ -243,14 +267,21 @@ def _in_blocks(
         if total is not None:
             values.append(total.value)
             d_loc[start:end], d_raw[start:end] = total[1:]
+        one = at
         for sample, row in enumerate(drawn):
             one = cast(_Seeded, noise).block(sample, start, at)
-            row[start:end] = torch.addcmul(at, scale, one, out=one)
+            if plan.dtype == loc.dtype:
+                torch.addcmul(at, scale, one, out=row[start:end])
+            else:
+                row[start:end] = torch.addcmul(at, scale, one)
+        if lever is not None:
+            single = len(drawn) == 1
+            lever[start:end] = plan.chained(one, bare) if single else plan.chained_log(bare, scale)
     if not values:
-        return drawn, None
+        return _Found(drawn, None, None, lever)
     # The sums of blocks are added up in double precision.
     value = torch.stack(values).sum(dtype=torch.float64).to(loc.dtype)
-    return drawn if noise else None, Total(value, d_loc, d_raw)
+    return _Found(drawn if noise else None, value, (d_loc, d_raw), lever)
 
 
 def _of_total(
@@ -262,34 +293,63 @@ def _of_total(
     """The gradients by way of the total: those that were kept, in their place."""
     if by_total is None:
         return None
-    if kept is None:  # a second backward pass through the same graph
-        kept = cast(Total, _computed(replace(plan, noise=None), *sides)[1])[1:]
+    if kept is None:
+        kept = cast(tuple[Tensor, Tensor], _computed(replace(plan, noise=None), *sides).derivatives)
     return kept[0].mul_(by_total), kept[1].mul_(by_total)
 
 
 def _of_draws(
-    plan: _Plan, found: tuple[Tensor, Tensor] | None, by_drawn: Tensor, raw: Tensor
+    plan: _Plan,
+    found: tuple[Tensor, Tensor] | None,
+    by_drawn: Tensor,
+    loc: Tensor,
+    raw: Tensor,
+    drawn: Tensor | None,
+    lever: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
-    by_loc = by_drawn[0].to(raw.dtype) if len(by_drawn) == 1 else by_drawn.sum(0, dtype=raw.dtype)
     if isinstance(plan.noise, _Kept):
-        one = by_drawn * plan.noise.noise
-        by_raw = plan.chained(one[0] if len(one) == 1 else one.sum(0), raw)
-        if found is None:
-            return by_loc, by_raw
-        return found[0].add_(by_loc), found[1].add_(by_raw)
-    d_loc = by_loc if found is None else found[0].add_(by_loc)
-    d_raw = (
-        torch.zeros_like(raw, memory_format=torch.contiguous_format) if found is None else found[1]
-    )
+        by_scale = by_drawn * plan.noise.noise
+        pair = _added(by_drawn, raw.dtype), plan.chained(_added(by_scale, raw.dtype), raw)
+    elif lever is not None and len(by_drawn) == 1:
+        pair = by_drawn[0].to(raw.dtype), lever.mul_(by_drawn[0])
+    elif lever is not None and drawn is not None:
+        pair = _recovered(by_drawn, drawn, loc, lever)
+    else:
+        pair = _added(by_drawn, raw.dtype), _made_again(plan, by_drawn, raw)
+    return pair if found is None else (found[0].add_(pair[0]), found[1].add_(pair[1]))
+
+
+def _added(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    return rows[0].to(dtype) if len(rows) == 1 else rows.sum(0, dtype=dtype)
+
+
+def _recovered(
+    by_drawn: Tensor, drawn: Tensor, loc: Tensor, lever: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σ g and Σ g (w - loc) ∂ log scale / ∂ rho: the draws hold their noise, times the scale."""
+    by_loc = loc.new_empty(len(loc))
+    for start, end in _cuts(len(loc)):
+        g, w = by_drawn[:, start:end], drawn[:, start:end]
+        total = torch.sum(g, 0, out=by_loc[start:end])
+        by_log_scale = g[0] * w[0]
+        for one, weights in zip(g[1:], w[1:], strict=True):
+            by_log_scale.addcmul_(one, weights)
+        lever[start:end] *= by_log_scale.addcmul_(loc[start:end], total, value=-1)
+    return by_loc, lever
+
+
+def _made_again(plan: _Plan, by_drawn: Tensor, raw: Tensor) -> Tensor:
+    """Σ g ε σ'(rho), the noise made from its seed once more."""
+    found, noise = raw.new_empty(len(raw)), cast(_Seeded, plan.noise)
     for start, end in _cuts(len(raw)):
         bare = raw[start:end]
-        by_scale = torch.zeros_like(bare)
-        for sample, one in enumerate(by_drawn):
-            noise = cast(_Seeded, plan.noise).block(sample, start, bare)
-            by_scale.addcmul_(one[start:end].to(bare.dtype), noise)
-        d_raw[start:end] += plan.chained(by_scale, bare)
-    return d_loc, d_raw
+        by_scale = noise.block(0, start, bare).mul_(by_drawn[0, start:end])
+        for sample in range(1, noise.samples):
+            one = by_drawn[sample, start:end].to(bare.dtype)
+            by_scale.addcmul_(noise.block(sample, start, bare), one)
+        found[start:end] = plan.chained(by_scale, bare)
+    return found
 
 
 def _to_differentiate(
@@ -298,12 +358,12 @@ def _to_differentiate(
     by_drawn: Tensor | None,
     loc: Tensor,
     raw: Tensor,
-) -> tuple[Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor] | None:
     """Gradients to be differentiated once more, by way of the draws alone."""
     if found is not None:
         found = refuse_second(found[0], loc, raw), refuse_second(found[1], loc, raw)
     if by_drawn is None or plan.noise is None:
-        return found or (None, None)
+        return found
     with torch.no_grad():
         noise = plan.noise.noise if isinstance(plan.noise, _Kept) else plan.noise.whole(raw)
     long = by_drawn.to(raw.dtype)
@@ -313,4 +373,5 @@ def _to_differentiate(
 
 
 def _cuts(count: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
+    step = count if count <= ONE_PIECE else BLOCK
+    return ((start, min(start + step, count)) for start in range(0, count, step))

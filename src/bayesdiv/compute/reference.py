@@ -48,7 +48,11 @@ def added_up(terms: GaussianRule, alpha: float = 0.0) -> TotalRule:
 
 def prior_serves(q: Normal, p: Normal) -> bool:
     """Whether the prior is not learned, of q's dtype and device, and spans no more axes than q."""
-    sides, like = (p.loc, p.scale), q.loc
-    fixed = not any(side.requires_grad for side in sides)
-    alike = all(side.dtype == like.dtype and side.device == like.device for side in sides)
-    return fixed and alike and torch.broadcast_shapes(q.batch_shape, p.batch_shape) == q.batch_shape
+    loc, scale, like = p.loc, p.scale, q.loc
+    if loc.requires_grad or scale.requires_grad:
+        return False
+    if not loc.dtype == scale.dtype == like.dtype or not loc.device == scale.device == like.device:
+        return False
+    inner, outer = p.batch_shape, q.batch_shape
+    same = not inner or inner == outer  # which is cheaper to see than to broadcast
+    return same or torch.broadcast_shapes(inner, outer) == outer
