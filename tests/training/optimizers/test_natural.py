@@ -183,6 +183,27 @@ def test_no_scale_grows_beyond_the_widest():
     assert torch.allclose(net.posterior.scale, torch.tensor(0.2))
 
 
+def test_noise_in_the_curvature_does_not_move_the_mean_precision():
+    # Many copies of one weight: gradients of variance h/256 about h (w - m), KL at strength .1.
+    torch.manual_seed(0)
+    examples, h, decay = 50_000 / 0.1, 1e-3, 5e-4  # 1/σ_p² = examples · decay
+    wanted = examples * (h + decay)
+    net = bd.bayesianize(nn.Linear(2000, 1, bias=False), bd.FanIn())
+    net.posterior.rho.data.fill_(math.log(math.expm1(wanted**-0.5)))
+    optimizer = Natural(net, num_data=50_000, strength=0.1, memory=1000.0, rate=1e-3)
+    noise, means = torch.empty(2, 2000), []
+    for step in range(4000):
+        noise.normal_()
+        scale = net.posterior.scale.detach()
+        gradient = math.sqrt(h / 256) * noise[0] + h * scale * noise[1]
+        by_scale = gradient * noise[1] + decay * scale - 1 / (examples * scale)
+        net.posterior.loc.grad = torch.zeros_like(scale)
+        net.posterior.rho.grad = by_scale * net.posterior.rho.detach().sigmoid()
+        optimizer.step()
+        means += [scale.pow(-2).mean().item()] if step >= 3000 else []
+    assert sum(means) / len(means) == pytest.approx(wanted, rel=0.05)
+
+
 def regression() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(3)
     x = torch.randn(40, 3)
