@@ -11,6 +11,7 @@ from torch.distributions import (
     Distribution,
     GeneralizedPareto,
     Independent,
+    Kumaraswamy,
     MixtureSameFamily,
     Transform,
     TransformedDistribution,
@@ -101,12 +102,20 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
     if whole_line(distribution):
         return distribution.log_prob(points)
     within = inside(distribution, points)
-    if isinstance(distribution, GeneralizedPareto):  # torch 2.13 computes it in float32 alone
-        log = _generalized_pareto(distribution, torch.where(within, points, distribution.loc))
-        return torch.where(within, log, -math.inf)
     stand_in = _inner_point(*edges(distribution))
     kept = torch.where(within, points, torch.as_tensor(stand_in).to(points))
-    return torch.where(within, distribution.log_prob(kept), -math.inf)
+    return torch.where(within, _log_prob(distribution, kept), -math.inf)
+
+
+def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
+    """That of torch, mended where torch 2.13 is wrong in double precision or next to an edge."""
+    if isinstance(distribution, GeneralizedPareto):  # float32 alone
+        return _generalized_pareto(distribution, points)
+    if isinstance(distribution, Kumaraswamy):  # 0 where 1 - x^a rounds to 1
+        a, b = distribution.concentration1, distribution.concentration0
+        rest = -(a * points.log()).expm1()
+        return (a * b).log() + (a - 1) * points.log() + (b - 1) * rest.log()
+    return distribution.log_prob(points)
 
 
 def _generalized_pareto(distribution: GeneralizedPareto, points: Tensor) -> Tensor:

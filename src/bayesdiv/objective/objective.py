@@ -108,6 +108,7 @@ class Objective(nn.Module):
             raise ValueError(f"samples must be at least 1, got {samples}")
         self.likelihood = likelihood
         self.divergence = KL() if divergence is None else divergence
+        self.divergence_given = divergence is not None  # and not the default
         self.num_data = num_data
         self.strength = as_strength(strength)
         self.samples = samples

@@ -17,6 +17,7 @@ from bayesdiv.objective.objective import Loss, LossModule, Objective
 from bayesdiv.training.batches import Batches, Unpack, examples, on, own_part, pair
 from bayesdiv.training.places import Place, place_of
 from bayesdiv.training.steps import Eager, Step
+from bayesdiv.training.warn import warn
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -131,6 +132,7 @@ def fit(
         [1, 2]
     """
     check(model, objective, batches, optimizer)
+    warn(model, objective, batches, optimizer)
     place = place_of(accelerator, device)
     model.to(place.device)
     objective.to(place.device)
