@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
+from bayesdiv.compute.devices import compiling
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.pieces import pieces
 from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
@@ -82,7 +83,7 @@ class Bayesian(nn.Module):
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             return each(weights, inputs, named)
         tensors = self._tensors(weights)
-        if torch.compiler.is_compiling():
+        if compiling():
             # Every name is given: torch must not look for ties, of which it would leave some.
             return functional_call(self.module, tensors, inputs, named, tie_weights=False)
         empty = [buffers[last] for buffers, last, _ in self._places]

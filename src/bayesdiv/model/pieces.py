@@ -10,6 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from bayesdiv.compute.devices import compiling
+
 # Below, one concatenation of all gradients is faster than a copy of each.
 LARGE = 1 << 24
 
@@ -32,7 +34,7 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
 
 
 def _traced() -> bool:
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return compiling() or torch._C._are_functorch_transforms_active()
 
 
 class _Gradient:

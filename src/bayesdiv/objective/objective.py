@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
 from bayesdiv.compute.backend import Prepared, prepare
+from bayesdiv.compute.devices import compiling, on_cpu
 from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Estimator, Exact
@@ -204,11 +205,11 @@ class Objective(nn.Module):
         if self.samples > 1:
             return True
         loc = modules[0].loc
-        return loc.numel() >= LARGE and loc.device.type == "cpu"
+        return loc.numel() >= LARGE and on_cpu(loc)
 
     def _separable(self, model: nn.Module, x: Inputs) -> bool:
         """Whether the loss is a sum over draws that may be differentiated one by one."""
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not torch.is_grad_enabled() or compiling():
             return False
         alpha = getattr(self.divergence, "alpha", None)
         learned = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
