@@ -37,13 +37,13 @@ def one(found, **wanted):
 
 def test_the_cost_of_js_a_on_a_gpu_is_the_measured_one():
     (said,) = figures(r"A training step with JS-A costs ([\d.]+) times one with KL on an H200")
-    row = one(rows("step_gpu.md"), pixels="224", loss="JS-A")
+    row = one(rows("step_gpu.md"), network="ResNet-18, 224", way="recorded", loss="JS-A")
     assert said == pytest.approx(float(row["over KL"]), abs=0.0051)
 
 
 def test_the_cost_of_a_bayesian_step_on_a_gpu_is_the_measured_one():
     (said,) = figures(r"a Bayesian step costs ([\d.]+) times a deterministic one on the H200")
-    row = one(rows("step_gpu.md"), pixels="224", loss="KL")
+    row = one(rows("step_gpu.md"), network="ResNet-18, 224", way="recorded", loss="KL")
     assert said == pytest.approx(float(row["over deterministic"]), abs=0.0051)
 
 
