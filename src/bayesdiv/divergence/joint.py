@@ -132,7 +132,7 @@ def _standardised(q: Distribution, p: Distribution) -> _Pair | None:
     if isinstance(q, LowRankMultivariateNormal):
         delta = (q.loc - p.loc) / p.scale
         variance = (q.cov_diag / p.scale.square()).expand_as(delta)
-        return _LowRank(delta, variance, q.cov_factor / p.scale.unsqueeze(-1))
+        return _LowRank(delta, variance, q.cov_factor * p.scale.reciprocal().unsqueeze(-1))
     if isinstance(q, MultivariateNormal):
         return _Dense((q.loc - p.loc) / p.scale, q.scale_tril / p.scale.unsqueeze(-1))
     return None
@@ -151,7 +151,7 @@ class _LowRank:
         return 0.5 * (own + _square(self.factor) - _log_det(self._core()))
 
     def reverse_kl(self) -> Tensor:
-        inside = self.factor / self.variance.unsqueeze(-1)
+        inside = self.factor * self.variance.reciprocal().unsqueeze(-1)
         core = self._core()
         shared = _square(_solve(core, inside.mT))
         own = _surplus(self.variance.reciprocal()).sum(-1) - shared
@@ -167,7 +167,7 @@ class _LowRank:
 
     def _core(self) -> Tensor:
         """The Cholesky factor of I + factorᵀ diag(1/variance) factor, (…, r, r)."""
-        inner = self.factor.mT @ (self.factor / self.variance.unsqueeze(-1))
+        inner = self.factor.mT @ (self.factor * self.variance.reciprocal().unsqueeze(-1))
         return _cholesky(inner + _one_like(inner))
 
     def _far(self, core: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class LowRankGaussian(nn.Module):
     Args:
         loc: mean of each weight, (…, weights).
         scale: standard deviation of each weight to start with.
-        rank: columns of the factor.
+        rank: how many directions.
     """
 
     def __init__(self, loc: Tensor, scale: Tensor, rank: int) -> None:
@@ -59,13 +59,19 @@ class LowRankGaussian(nn.Module):
         loc, scale = checked(loc, scale)
         self.loc = nn.Parameter(loc.clone())
         self.rho = nn.Parameter(inverse_softplus(scale * 0.5**0.5))
-        signs = 2 * torch.randint(2, (*loc.shape, rank), device=loc.device).to(loc) - 1
-        self.factor = nn.Parameter(signs * scale.unsqueeze(-1) * (0.5 / rank) ** 0.5)
+        shape = (*loc.shape[:-1], rank, loc.shape[-1])  # each direction in one piece of memory
+        signs = 2 * torch.randint(2, shape, device=loc.device).to(loc) - 1
+        self.directions = nn.Parameter(signs * scale.unsqueeze(-2) * (0.5 / rank) ** 0.5)
 
     @property
     def scale(self) -> Tensor:
         """Standard deviation of the part that is independent per weight."""
         return softplus(self.rho)
+
+    @property
+    def factor(self) -> Tensor:
+        """The directions as columns, (…, weights, rank)."""
+        return self.directions.mT
 
     @property
     def mean(self) -> Tensor:
@@ -89,8 +95,8 @@ class LowRankGaussian(nn.Module):
     ) -> Tensor:
         """Draws of all weights, (samples, …, weights)."""
         own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
-        noise = standard_noise(samples, self.factor[..., 0, :], other_seed(seed))
-        drawn = own + (noise.unsqueeze(-2) @ self.factor.mT).squeeze(-2)
+        noise = standard_noise(samples, self.directions[..., 0], other_seed(seed))
+        drawn = own + (noise.unsqueeze(-2) @ self.directions).squeeze(-2)
         return drawn if dtype is None else drawn.to(dtype)
 
 
