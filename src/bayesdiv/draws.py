@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.devices import compiling, on_cpu, on_gpu, recording
-from bayesdiv.model.bayesian import bayesian_modules, lending
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
 from bayesdiv.model.posteriors.mean_field import MeanField
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
@@ -176,10 +176,21 @@ def draws(
         >>> draws(net, torch.ones(5, 3), draw_weights(net, samples=10)).shape
         torch.Size([10, 5, 1])
     """
+    return draws_of(model, bayesian_modules(model), inputs, weights, over, outputs)
+
+
+def draws_of(
+    model: nn.Module,
+    modules: Sequence[Bayesian],
+    inputs: Inputs,
+    weights: Weights,
+    over: Over | None,
+    outputs: Outputs | None,
+) -> Tensor:
+    """The same as `draws`, for a model whose Bayesian modules are known."""
     take = tensor_of if outputs is None else outputs
     if not weights:
         return take(called(model, inputs)).unsqueeze(0)
-    modules = bayesian_modules(model)
 
     def run(*drawn: Tensor) -> Tensor:
         with lending(modules, drawn):

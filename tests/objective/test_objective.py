@@ -397,3 +397,13 @@ def test_a_warm_up_is_compiled_once_for_all_epochs():
             loss = compiled(net, X, Y)
             wanted = loss.nll + (epoch + 1) / 200 * loss.divergence
             assert loss.total.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_a_prior_that_changes_after_it_was_looked_up_counts():
+    net = network()
+    objective = bd.Objective(bd.Gaussian(), num_data=10)
+    objective.prepare(net)
+    before = objective(net, X, Y).divergence
+    net.prior.scale.mul_(3.0)
+    fresh = bd.Objective(bd.Gaussian(), num_data=10)
+    assert objective(net, X, Y).divergence == fresh(net, X, Y).divergence != before

@@ -1,5 +1,7 @@
 """What other rooms ask about devices and compilers, and no more."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -37,7 +39,7 @@ def seen_to_fail(value: Tensor) -> bool:
         >>> seen_to_fail(torch.tensor(float("nan")))
         True
     """
-    return on_cpu(value) and not bool(value.isfinite())
+    return on_cpu(value) and not math.isfinite(value.item())
 
 
 def recording(tensor: Tensor) -> bool:

@@ -15,7 +15,7 @@ from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Estimator, Exact
 from bayesdiv.divergence.quadrature import Quadrature
-from bayesdiv.draws import Inputs, Outputs, Over, Weights, draws, leaves, way
+from bayesdiv.draws import Inputs, Outputs, Over, Weights, draws_of, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.pieces import LARGE
@@ -23,6 +23,8 @@ from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.objective.in_turn import Part, in_turn
 from bayesdiv.objective.strength import Strength, WarmUp, as_strength
 
+# Weights whose prior is kept as a vector between steps; that of more is made anew in each.
+SMALL = 1 << 20
 # What the choice of a rule depends on: the types of q and p, dtype and device of the weights.
 _Kind = tuple[type, type, torch.dtype, torch.device]
 
@@ -51,12 +53,20 @@ class _Joint:
         return joint.total(self.divergence, q, p, weights)
 
 
+class _KeptPrior(NamedTuple):
+    """A prior with the tensors it was made from and their versions, which any change raises."""
+
+    prior: Distribution
+    sources: tuple[tuple[int, int], ...]
+
+
 class _Known(NamedTuple):
     """What is looked up once for a model: its Bayesian modules and the rule for each."""
 
     model: "ref[nn.Module]"
     modules: list[Bayesian]
     rules: list[tuple[_Kind, _Rule]]
+    priors: list["_KeptPrior | None"]  # where they are small and not learned
     samples: bool  # whether a rule needs the draws
 
 
@@ -167,8 +177,9 @@ class Objective(nn.Module):
         return Loss(nll + self._penalty(divergence), nll, divergence)
 
     def _conditional(self, model: nn.Module, weights: Weights, x: Inputs) -> Distribution:
-        made = self.likelihood(draws(model, x, weights, self.over, self.outputs))
-        return cast(Distribution, made)
+        modules = self._bayesian(model)
+        made = draws_of(model, modules, x, weights, self.over, self.outputs)
+        return cast(Distribution, self.likelihood(made))
 
     def _penalty(self, divergence: Tensor) -> Tensor:
         strength = self.strength.value()
@@ -259,7 +270,8 @@ class Objective(nn.Module):
         pairs = [(module.q(), module.p()) for module in modules]
         rules = [(_kind(q, p), self._found(q, p)) for q, p in pairs]
         samples = any(self._samples(q, p) for q, p in pairs)
-        return _Known(ref(model), modules, rules, samples)
+        priors = [_fixed_prior(module, p) for module, (_, p) in zip(modules, pairs, strict=True)]
+        return _Known(ref(model), modules, rules, priors, samples)
 
     def _found(self, q: Distribution, p: Distribution) -> _Rule:
         if q.event_shape:
@@ -304,12 +316,20 @@ class Objective(nn.Module):
                 weights.append(self._drawn_of(module, samples))
                 totals.append(self._total(index, module, weights[-1]))
                 continue
-            q, p = module.q(), module.p()
+            q, p = module.q(), self._prior(model, index, module)
             rule = cast(Prepared, self._rule(index, q, p))
             drawn, total = rule.draw_and_total(q, p, samples, _autocast(q.mean))
             weights.append(drawn)
             totals.append(total if drawn.dim() > 2 else total.sum())
         return tuple(weights), sum(totals[1:], totals[0])
+
+    def _prior(self, model: nn.Module, index: int, module: Bayesian) -> Distribution:
+        """The prior; a small one is made once, as long as what it is made from stays."""
+        known = self._known_of(model)
+        kept = None if known is None or torch.compiler.is_compiling() else known.priors[index]
+        if kept is None or kept.sources != _sources(module):
+            return module.p()
+        return kept.prior
 
     def _drawn_of(self, module: Bayesian, samples: int) -> Tensor:
         return module.draw(samples, _autocast(module.loc))
@@ -383,6 +403,21 @@ class LossModule(nn.Module):
 
 def _kind(q: Distribution, p: Distribution) -> _Kind:
     return type(q), type(p), q.mean.dtype, q.mean.device
+
+
+def _fixed_prior(module: Bayesian, prior: Distribution) -> _KeptPrior | None:
+    """The prior, if it is small and has nothing to learn, so that it may be kept."""
+    parts = [*module.prior.parameters(), *module.prior.children()]
+    return None if parts or module.layout.size > SMALL else _KeptPrior(prior, _sources(module))
+
+
+def _sources(module: Bayesian) -> tuple[tuple[int, int], ...]:
+    """Which tensors a prior is made from, and how often they were written to."""
+    return tuple(
+        (id(tensor), tensor._version)
+        for tensor in module.prior._buffers.values()
+        if tensor is not None
+    )
 
 
 def _is_product_draw(module: Bayesian) -> bool:

@@ -77,7 +77,10 @@ class Batches:
         trial = None
         if self.seeds is not None:
             trial = torch.arange(len(places), device=places.device).unsqueeze(1)
-        x = tree_map_only(Tensor, lambda tensor: _taken(tensor, places, trial), self.x)
+        if isinstance(self.x, Tensor):
+            x: Inputs = _taken(self.x, places, trial)
+        else:
+            x = tree_map_only(Tensor, lambda tensor: _taken(tensor, places, trial), self.x)
         x = x if self.transform is None else self.transform(x)
         return x, _taken(self.y, places, trial)
 
