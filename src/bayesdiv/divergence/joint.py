@@ -283,11 +283,18 @@ def _sampled_reverse_kl(q: Distribution, p: Distribution, samples: int) -> Tenso
 
 
 def _over_members(divergence: Divergence, q: Members, p: Distribution) -> Tensor:
-    each = q.component_distribution
-    shape = common_shape(p.batch_shape, q.batch_shape + q.event_shape)
-    # An axis for the members, in front of the weights.
-    own = rebatched(p.expand(shape), shape, lambda x: x.unsqueeze(len(shape) - 1))
-    if not isinstance(each, Independent):
+    each, own = by_member(q, p)
+    if each.event_shape:
         return total(divergence, each, own).mean(-1)
-    marginals = each.base_dist
-    return Auto()(divergence, marginals, own).sum(-1).mean(-1)
+    return Auto()(divergence, each, own).sum(-1).mean(-1)
+
+
+def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:
+    """The members along an axis in front of the weights, and the prior with such an axis.
+
+    Members that are products are given by their marginals, (…, members, weights).
+    """
+    shape = common_shape(p.batch_shape, q.batch_shape + q.event_shape)
+    own = rebatched(p.expand(shape), shape, lambda x: x.unsqueeze(len(shape) - 1))
+    each = q.component_distribution
+    return each.base_dist if isinstance(each, Independent) else each, own

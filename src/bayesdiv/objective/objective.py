@@ -60,6 +60,16 @@ class _KeptPrior(NamedTuple):
     sources: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True)
+class _OfMembers:
+    """The rule for an ensemble of products: the mean of its members' totals, by the backend."""
+
+    rule: Prepared
+
+    def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
+        return self.rule.total(*joint.by_member(cast(joint.Members, q), p)).mean(-1)
+
+
 class _Known(NamedTuple):
     """What is looked up once for a model: its Bayesian modules and the rule for each."""
 
@@ -274,6 +284,10 @@ class Objective(nn.Module):
         return _Known(ref(model), modules, rules, priors, samples)
 
     def _found(self, q: Distribution, p: Distribution) -> _Rule:
+        if isinstance(q, joint.Members):
+            each, own = joint.by_member(q, p)
+            if not each.event_shape:
+                return _OfMembers(prepare(self.estimator, self.divergence, each, own))
         if q.event_shape:
             return _Joint(self.divergence)
         return prepare(self.estimator, self.divergence, q, p)
