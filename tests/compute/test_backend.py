@@ -9,7 +9,7 @@ from torch.distributions import Distribution, Normal, kl_divergence
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
-from bayesdiv.compute import backend, blocks, table
+from bayesdiv.compute import backend, blocks, inplace, native, table
 from bayesdiv.compute.backend import draw, prepare
 from bayesdiv.divergence import UnmodifiedJSA, closed_form
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal
@@ -365,3 +365,33 @@ def test_draws_far_down_are_the_mean():
     loc = torch.tensor([1.0, -2.0])
     drawn = draw(SoftplusNormal(loc, torch.full((2,), -math.inf)), 3)
     assert torch.equal(drawn, loc.expand(3, 2))
+
+
+# Agreement -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES, ids=repr)
+def test_every_backend_agrees_with_the_plain_rule(divergence):
+    q = Normal(torch.zeros(native.MANY), torch.ones(native.MANY))
+    rule = closed_form.find(divergence, q, PRIOR)
+    offered = dict(backend._offered(rule, divergence, q, PRIOR))
+    assert offered
+    for one in offered.values():
+        assert backend.agrees(one, rule, divergence)
+
+
+def test_a_backend_that_computes_something_else_is_reported_and_dropped(monkeypatch, caplog):
+    monkeypatch.setattr(backend, "_trusted", {})
+    right = inplace.kl_total
+
+    def wrong(*block):
+        found = right(*block)
+        return found._replace(d_loc=1.1 * found.d_loc)
+
+    monkeypatch.setattr(inplace, "kl_total", wrong)
+    loc, rho = weights(50)
+    with caplog.at_level("WARNING", logger="bayesdiv.compute.inplace"):
+        value, by_loc, _ = by_total(bd.KL(), loc, rho)
+    assert "inplace is not used for KL() on cpu: it disagrees" in caplog.text
+    torch.testing.assert_close(by_loc.double(), in_double(bd.KL(), loc, rho)[1])
+    assert value.isfinite()

@@ -15,14 +15,14 @@ from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.noise import MANY, fresh_seed, many, standard_normal
-from bayesdiv.compute.reference import Total, TotalRule, prior_serves
+from bayesdiv.compute.reference import TotalRule, prior_serves
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
 
 # Below, trials one after the other cost more than the passes over all of them that they spare.
 FEWEST_PER_TRIAL = 1 << 14
 # A few blocks' worth fits the last cache, where one piece is faster than several.
 ONE_PIECE = 4 * BLOCK
-# Above, memory counts for more than the time to make noise again.
+# Above, a lever beside the gradients of a total would be one number per weight too many.
 LARGE = 1 << 24
 _DTYPES = (torch.float32, torch.float64)
 
@@ -181,19 +181,21 @@ class _Plan:
         return self.chained(inverse, raw)
 
     def keeps_lever(self, loc: Tensor) -> bool:
-        """Whether the backward pass does without making the noise again.
+        """Whether the backward pass may do without making the noise again.
 
-        It may read it off several draws, which then must be exact. Beside the gradients of a total
-        the lever is one number per weight too many, where weights are very many.
+        It reads it off several draws, which then must be exact.
         """
-        exact = self.noise is not None and (self.noise.samples == 1 or self.dtype == loc.dtype)
-        return exact and (self.rule is None or len(loc) <= LARGE)
+        exact = self.noise is not None and self.dtype == loc.dtype
+        return exact or (self.noise is not None and self.noise.samples == 1)
 
-    def total(self, loc: Tensor, raw: Tensor, scale: Tensor, *prior: Tensor) -> Total | None:
+    def total(
+        self, loc: Tensor, raw: Tensor, scale: Tensor, *prior: Tensor
+    ) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
+        """The total of a block, and its derivatives by loc and rho."""
         if self.rule is None:
-            return None
+            return None, None
         value, d_loc, d_scale = self.rule(loc, scale, *prior)
-        return Total(value, d_loc, self.chained(d_scale, raw))
+        return value, (d_loc, self.chained(d_scale, raw))
 
 
 def _through(
@@ -244,44 +246,56 @@ class _Pass(torch.autograd.Function):
 
 
 def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
-    if isinstance(plan.noise, _Seeded) or loc.numel() > ONE_PIECE:
-        return _in_blocks(plan, loc, raw, *prior)
-    scale = plan.scale(raw)
-    total = plan.total(loc, raw, scale, *prior)
-    drawn = None
-    if plan.noise is not None:
+    if isinstance(plan.noise, _Kept):
+        scale = plan.scale(raw)
         drawn = torch.addcmul(loc, scale, plan.noise.noise).to(plan.dtype)
-    return _Found(drawn, None, None) if total is None else _Found(drawn, total.value, total[1:])
+        return _Found(drawn, *plan.total(loc, raw, scale, *prior))
+    samples = 0 if plan.noise is None else plan.noise.samples
+    drawn = loc.new_empty((samples, len(loc)), dtype=plan.dtype)
+    if len(loc) <= ONE_PIECE:
+        found = _of_block(plan, 0, drawn, loc, raw, *prior)
+    else:
+        found = _in_blocks(plan, drawn, loc, raw, *prior)
+    return found._replace(drawn=None if plan.noise is None else drawn)
 
 
-def _in_blocks(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
-    noise = plan.noise if isinstance(plan.noise, _Seeded) else None
-    drawn = loc.new_empty((noise.samples if noise else 0, len(loc)), dtype=plan.dtype)
+def _of_block(plan: _Plan, start: int, drawn: Tensor, loc: Tensor, *rest: Tensor) -> _Found:
+    """Draws written into their place, the total of a block, and what is kept."""
+    raw, *prior = rest
+    scale = plan.scale(raw)
+    value, derivatives = plan.total(loc, raw, scale, *prior)
+    one = loc
+    for sample, row in enumerate(drawn):
+        one = cast(_Seeded, plan.noise).block(sample, start, loc)
+        if row.dtype == loc.dtype:
+            torch.addcmul(loc, scale, one, out=row)
+        else:
+            row.copy_(torch.addcmul(loc, scale, one))
+    if not plan.keeps_lever(loc):
+        return _Found(None, value, derivatives)
+    lever = plan.chained(one, raw) if len(drawn) == 1 else plan.chained_log(raw, scale)
+    return _Found(None, value, derivatives, lever)
+
+
+def _in_blocks(plan: _Plan, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
+    """Written in place block by block, so that the pieces never exist beside the whole."""
     d_loc, d_raw = (x.new_empty(len(x) if plan.rule else 0) for x in (loc, raw))
-    lever = loc.new_empty(len(loc)) if plan.keeps_lever(loc) else None
+    keeps = plan.keeps_lever(loc) and (plan.rule is None or len(loc) <= LARGE)
+    lever = loc.new_empty(len(loc)) if keeps else None
     values = []
     for start, end in _cuts(len(loc)):
-        at, bare, *beside = (x[start:end] if x.dim() else x for x in (loc, raw, *prior))
-        scale = plan.scale(bare)
-        total = plan.total(at, bare, scale, *beside)
-        if total is not None:
-            values.append(total.value)
-            d_loc[start:end], d_raw[start:end] = total[1:]
-        one = at
-        for sample, row in enumerate(drawn):
-            one = cast(_Seeded, noise).block(sample, start, at)
-            if plan.dtype == loc.dtype:
-                torch.addcmul(at, scale, one, out=row[start:end])
-            else:
-                row[start:end] = torch.addcmul(at, scale, one)
-        if lever is not None:
-            single = len(drawn) == 1
-            lever[start:end] = plan.chained(one, bare) if single else plan.chained_log(bare, scale)
+        sides = (x[start:end] if x.dim() else x for x in (loc, raw, *prior))
+        found = _of_block(plan, start, drawn[:, start:end], *sides)
+        if found.total is not None and found.derivatives is not None:
+            values.append(found.total)
+            d_loc[start:end], d_raw[start:end] = found.derivatives
+        if lever is not None and found.lever is not None:
+            lever[start:end] = found.lever
     if not values:
-        return _Found(drawn, None, None, lever)
+        return _Found(None, None, None, lever)
     # The sums of blocks are added up in double precision.
     value = torch.stack(values).sum(dtype=torch.float64).to(loc.dtype)
-    return _Found(drawn if noise else None, value, (d_loc, d_raw), lever)
+    return _Found(None, value, (d_loc, d_raw), lever)
 
 
 def _of_total(
@@ -316,7 +330,7 @@ def _of_draws(
     elif lever is not None and drawn is not None:
         pair = _recovered(by_drawn, drawn, loc, lever)
     else:
-        pair = _added(by_drawn, raw.dtype), _made_again(plan, by_drawn, raw)
+        return _made_again(plan, found, by_drawn, raw)
     return pair if found is None else (found[0].add_(pair[0]), found[1].add_(pair[1]))
 
 
@@ -339,17 +353,22 @@ def _recovered(
     return by_loc, lever
 
 
-def _made_again(plan: _Plan, by_drawn: Tensor, raw: Tensor) -> Tensor:
-    """Σ g ε σ'(rho), the noise made from its seed once more."""
-    found, noise = raw.new_empty(len(raw)), cast(_Seeded, plan.noise)
+def _made_again(
+    plan: _Plan, found: tuple[Tensor, Tensor] | None, by_drawn: Tensor, raw: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σ g and Σ g ε σ'(rho), the noise made from its seed once more, added to those found."""
+    noise, by_loc = cast(_Seeded, plan.noise), _added(by_drawn, raw.dtype)
+    d_loc, d_raw = (
+        (by_loc, torch.zeros_like(raw)) if found is None else (found[0].add_(by_loc), found[1])
+    )
     for start, end in _cuts(len(raw)):
         bare = raw[start:end]
         by_scale = noise.block(0, start, bare).mul_(by_drawn[0, start:end])
         for sample in range(1, noise.samples):
             one = by_drawn[sample, start:end].to(bare.dtype)
             by_scale.addcmul_(noise.block(sample, start, bare), one)
-        found[start:end] = plan.chained(by_scale, bare)
-    return found
+        d_raw[start:end] += plan.chained(by_scale, bare)
+    return d_loc, d_raw
 
 
 def _to_differentiate(
@@ -373,5 +392,4 @@ def _to_differentiate(
 
 
 def _cuts(count: int) -> Iterator[tuple[int, int]]:
-    step = count if count <= ONE_PIECE else BLOCK
-    return ((start, min(start + step, count)) for start in range(0, count, step))
+    return ((start, min(start + ONE_PIECE, count)) for start in range(0, count, ONE_PIECE))
