@@ -64,7 +64,7 @@ def draw(results: Path, out: Path) -> list[Path]:
         ms=4,
         label=f"JS-A of {len(cases)} random pairs",
     )
-    across = [k / 400 for k in range(4, 397)]
+    across = [k / 1000 for k in range(1, 1000)]
     axes.plot(across, list(map(bound, across)), color="black", lw=2, label="bound of theorem 1")
     axes.set(xlabel="α", ylabel="nats", ylim=(0, 5), title="Theorem 1 on random pairs")
     axes.spines[["top", "right"]].set_visible(False)
