@@ -19,14 +19,14 @@ class Origin(NamedTuple):
         known = {key.replace("_", " "): _value(value) for key, value in settings.items()}
         text = ", ".join(f"{key} {value}" for key, value in known.items())
         hardware, version, torch = (
-            str(told.get(key) or "not told") for key in ("hardware", "version", "torch")
+            str(told.get(key) or "not recorded") for key in ("hardware", "version", "torch")
         )
         return cls(hardware, version, torch, text)
 
 
 def day(told: Mapping[str, Any]) -> str:
     """When a result was computed."""
-    return str(told.get("date", "a day not told"))[:10]
+    return str(told.get("date", "a day not recorded"))[:10]
 
 
 def _value(value: object) -> str:

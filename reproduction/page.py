@@ -34,7 +34,7 @@ BADGES = {
     Badge.UNSTATED: "open",
     Badge.OPEN: "open",
 }
-MOST_NAMED = 4  # results that are missing; of more the number is told
+MOST_NAMED = 4  # results that are missing; of more the number is shown
 TAKES_HOURS = frozenset({"algorithms", "claims", "regression", "images"})
 """Groups whose results are trained, which takes hours on a CPU; all others take seconds."""
 
@@ -243,7 +243,7 @@ def _own_origin(entry: Entry, results: Path) -> dict[str, str]:
     except runs.RunError:
         return {}
     origin = Origin.of(told)
-    where = "" if origin.hardware == "not told" else f" on {origin.hardware}"
+    where = "" if origin.hardware == "not recorded" else f" on {origin.hardware}"
     when = f"{day(told)} by bayesdiv {origin.version}{where}"
     return {"computed": when, "settings": origin.settings}
 
@@ -258,7 +258,7 @@ def _computed_with(group: str, own: Iterable[Shown], results: Path) -> list[Html
         try:
             told = runs.read_json(path)
         except runs.RunError:
-            continue  # told where the item is judged
+            continue  # reported where the item is judged
         part = path.relative_to(folder).parts[0].removesuffix(".json")
         found.setdefault(Origin.of(told), []).append((part, day(told)))
     if not found:
@@ -270,7 +270,7 @@ def _computed_with(group: str, own: Iterable[Shown], results: Path) -> list[Html
             "results": f"{', '.join(dict.fromkeys(part for part, _ in each))} (files: {len(each)})",
             "computed": f"{' to '.join(days)} by bayesdiv {origin.version} with torch "
             f"{origin.torch} on {origin.hardware}",
-            "settings": origin.settings or "not told",
+            "settings": origin.settings or "not recorded",
         }
         pairs = (joined(element("dt", key), element("dd", text)) for key, text in facts.items())
         lists.append(element("dl", pairs, class_="pairs"))

@@ -110,7 +110,7 @@ def computed(
 ) -> Iterator[tuple[Job, dict[str, Any]]]:
     """Each run with its result, as they finish.
 
-    A run that fails is told and does not stop the others; their names are raised at the end.
+    A run that fails is reported and does not stop the others; their names are raised at the end.
     """
     began, failed = time.monotonic(), []
     count = 0
@@ -136,7 +136,7 @@ def computed(
 def _attempt(job: Job, machine: Machine, tell: Tell) -> dict[str, Any] | Exception:
     try:
         return compute_job(job, machine.folder, machine.device, tell)
-    except Exception as error:  # told by `computed`; the other runs go on
+    except Exception as error:  # reported by `computed`; the other runs go on
         return error
 
 
@@ -204,7 +204,7 @@ def _in_words(told: Mapping[str, Any]) -> str:
         return f"diverged in epoch {told['diverged_epoch']}"
     best = told["at_best"]
     if best is None:
-        return f"took {told['seconds_per_epoch']:.2f} s an epoch"
+        return f"took {told['seconds_per_epoch']:.2f} s per epoch"
     return (
         f"has validation {best['validation']['mean']['accuracy']:.1%}, test "
         f"{best['test']['mean']['accuracy']:.1%} at epoch {told['best_epoch']}, took "
