@@ -188,7 +188,8 @@ def _offered(
     for name, offer in _CPU_OFFERS.items() if device == "cpu" else ():
         total = offer(rule, divergence, q, p)
         if total is not None:
-            yield name, blocks.Blocks(total)
+            # Machine code takes a block as it comes, and is called as seldom as can be.
+            yield name, blocks.Blocks(total, blocks.LARGE if name == "native" else blocks.ONE_PIECE)
 
 
 # --- the agreement -------------------------------------------------------------------------------

@@ -33,9 +33,11 @@ class Blocks:
 
     Args:
         rule: the sum over a block and its derivatives.
+        piece: up to so many weights are one block, where nothing is drawn.
     """
 
     rule: TotalRule
+    piece: int = ONE_PIECE
 
     def serves(self, q: Distribution, p: Distribution) -> bool:
         """Whether q is one vector per trial, of one dtype with a prior that is not learned."""
@@ -49,7 +51,8 @@ class Blocks:
     def total(self, q: Distribution, p: Distribution) -> Tensor:
         """The divergence summed over the last axis."""
         q, p = cast(Normal, q), cast(Normal, p)
-        plan, sides = _Plan(isinstance(q, SoftplusNormal), self.rule), (q.loc, _raw(q))
+        plan = _Plan(isinstance(q, SoftplusNormal), self.rule, piece=self.piece)
+        sides = q.loc, _raw(q)
         if q.loc.dim() == 1:
             return cast(Tensor, _through(plan, *sides, p.loc, p.scale)[1])
         prior = p.expand(q.batch_shape)
@@ -167,6 +170,7 @@ class _Plan:
     rule: TotalRule | None = None
     noise: _Kept | _Seeded | None = None
     dtype: torch.dtype | None = None
+    piece: int = ONE_PIECE
 
     def scale(self, raw: Tensor) -> Tensor:
         return softplus(raw) if self.by_rho else raw
@@ -252,7 +256,8 @@ def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
         return _Found(drawn, *plan.total(loc, raw, scale, *prior))
     samples = 0 if plan.noise is None else plan.noise.samples
     drawn = loc.new_empty((samples, len(loc)), dtype=plan.dtype)
-    if len(loc) <= ONE_PIECE:
+    # Noise is always cut alike: the backward pass may have to make it again.
+    if len(loc) <= (plan.piece if plan.noise is None else ONE_PIECE):
         found = _of_block(plan, 0, drawn, loc, raw, *prior)
     else:
         found = _in_blocks(plan, drawn, loc, raw, *prior)
