@@ -116,7 +116,7 @@ POSTERIORS = [
 ]
 
 
-@pytest.mark.parametrize("make", POSTERIORS, ids=repr)
+@pytest.mark.parametrize("make", POSTERIORS, ids=lambda make: repr(make).split(" at 0x")[0])
 def test_every_posterior_of_ours_passes(make):
     check_posterior(make)
 
