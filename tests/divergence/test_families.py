@@ -54,11 +54,16 @@ def check(seed):
     divergence = draw_divergence(g)
     told = f"seed {seed}: {divergence} of {q} from {name}, {prior}, peers {density.edges}"
     wanted = reference(divergence, Line(own, density))
-    outcome = "agrees" if not math.isnan(wanted) else "reference in doubt"
     try:
-        found = bd.Quadrature()(divergence, q, prior).item()
+        return compared(seed, divergence, q, prior, wanted, told)
     except NotConverged:
         return "refused"
+
+
+def compared(seed, divergence, q, prior, wanted, told):
+    """What became of a pair whose divergence is known."""
+    outcome = "agrees" if not math.isnan(wanted) else "reference in doubt"
+    found = bd.Quadrature()(divergence, q, prior).item()
     assert not math.isnan(found), told
     if math.isnan(wanted):
         return outcome
@@ -71,6 +76,8 @@ def check(seed):
             assert (many == math.inf).all(), told
             return outcome
         error = many.double().std().item() / math.sqrt(50)
+        # What happens to one draw in 25,000 may happen to none of them.
+        error = max(error, max(1.0, abs(wanted)) / 25_000)
         far = abs(many.double().mean().item() - wanted)
         assert math.isfinite(error), told
         assert far <= 5 * error + 2 * ACCURACY * max(1.0, abs(wanted)), f"{told}: off by {far}"

@@ -282,8 +282,10 @@ class _Pair:
         for one, two, whole in zip(at_far, at_near, found.records, strict=True):
             logs = [r.sums if r.logarithmic else r.sums.abs().log() for r in (one, two)]
             decay = (logs[1] - logs[0]) / way
-            some = (logs[0] > -_LARGEST) & (width > 0)
             total = whole.total()
+            # What begins between the two places, or is 1e-40 of the whole, shows no divergence.
+            some = (logs[0] > -_LARGEST) & (logs[1] > -_LARGEST) & (width > 0)
+            some &= ~(whole.relative(one.sums, total) <= 1e-40)
             over = (some & ~(decay > 1e-3)).any(0) | (total.abs() > _LARGEST) & (total > 0)
             share = whole.relative(one.sums, total) / width.clamp(min=1e-9) / decay
             left = torch.where(some & (decay > 1e-3), share, 0.0).sum(0)
