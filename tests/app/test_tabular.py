@@ -26,6 +26,7 @@ from bayesdiv import BayesianClassifier, BayesianRegressor
 QUICK = {"epochs": 20, "batch_size": 64, "learning_rate": 0.03, "test_samples": 20}
 WIDE = bd.Prior(Normal, loc=0.0, scale=10.0)
 LINEAR = {"divergence": bd.KL(), "hidden": (), "prior": WIDE, "start": 0.01}
+LINE = LINEAR | {"likelihood": "gaussian"}
 LONGER = {"epochs": 100, "batch_size": 64, "learning_rate": 0.03, "test_samples": 400}
 
 
@@ -51,7 +52,7 @@ def test_scikit_learn_finds_nothing_wrong(estimator, check):
 def test_a_linear_network_agrees_with_bayesian_ridge_in_mean_and_deviation():
     X, y = line()
     new = line(rows=50, seed=1)[0]
-    ours = BayesianRegressor(**LINEAR, **LONGER, random_state=0)
+    ours = BayesianRegressor(**LINE, **LONGER, random_state=0)
     mean, std = ours.fit(X, y).predict(new, return_std=True)
     wanted, wanted_std = BayesianRidge().fit(X, y).predict(new, return_std=True)
     np.testing.assert_allclose(mean, wanted, atol=0.1 * wanted_std.mean())
@@ -97,7 +98,7 @@ def test_intervals_hold_as_many_targets_as_they_say():
 
 def test_deviations_grow_away_from_the_data_and_are_epistemic():
     X, y = load_diabetes(return_X_y=True)
-    model = BayesianRegressor(**QUICK, random_state=0).fit(X, y)
+    model = BayesianRegressor(**QUICK, likelihood="gaussian", random_state=0).fit(X, y)
     stds = [model.predict(far * X, return_std=True)[1].mean() for far in (1, 3, 10)]
     assert stds[0] < stds[1] < stds[2]
     near, far = model.predictive(X), model.predictive(10 * X)
@@ -130,7 +131,7 @@ def test_a_weight_of_two_is_the_row_twice_and_of_zero_without_it():
 def test_fractional_weights_do_what_weighted_least_squares_does():
     X, y = line(rows=200, noise=3.0)
     weight = np.random.default_rng(2).exponential(size=200) ** 2
-    ours = BayesianRegressor(**LINEAR, **LONGER, random_state=0).fit(X, y, sample_weight=weight)
+    ours = BayesianRegressor(**LINE, **LONGER, random_state=0).fit(X, y, sample_weight=weight)
     wanted = LinearRegression().fit(X, y, sample_weight=weight).predict(X)
     plain = LinearRegression().fit(X, y).predict(X)
     off = np.abs(ours.predict(X) - wanted).max()
@@ -147,7 +148,7 @@ def test_the_order_of_the_rows_does_not_matter():
 def test_several_targets_have_units_of_their_own():
     X, y = line(noise=0.1)
     both = np.column_stack([y, 1e3 - 1e4 * X[:, 2]])
-    model = BayesianRegressor(**LINEAR, **LONGER, random_state=0).fit(X, both)
+    model = BayesianRegressor(**LINE, **LONGER, random_state=0).fit(X, both)
     wanted = LinearRegression().fit(X, both).predict(X)
     np.testing.assert_allclose((model.predict(X) - wanted) / both.std(0), 0.0, atol=0.03)
     low, high = model.predict_interval(X)
@@ -160,22 +161,28 @@ def test_each_target_has_intervals_of_its_own_width():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2200, 2))
     y = X @ [[1.0, 1.0], [-1.0, 1.0]] + rng.normal(size=(2200, 2)) * [0.2, 2.0]
-    model = BayesianRegressor(**LINEAR, **LONGER, random_state=0).fit(X[:200], y[:200])
+    model = BayesianRegressor(**LINE, **LONGER, random_state=0).fit(X[:200], y[:200])
     low, high = model.predict_interval(X[200:])
     inside = (low < y[200:]) & (y[200:] < high)
     np.testing.assert_allclose(inside.mean(0), 0.9, atol=0.05)
     np.testing.assert_allclose((high - low).mean(0), 2 * 1.645 * np.array([0.2, 2.0]), rtol=0.2)
 
 
-def test_little_noise_is_found_by_the_default_fit_which_asks_for_more_epochs():
+def test_little_noise_is_found_by_the_default_fit():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2100, 3))
     y = X @ [1.0, -2.0, 0.5] + 0.1 * rng.normal(size=2100)
-    with pytest.warns(ConvergenceWarning, match="raise epochs, such as epochs=1000"):
-        model = BayesianRegressor(random_state=0).fit(X[:100], y[:100])
+    model = BayesianRegressor(random_state=0).fit(X[:100], y[:100])
     low, high = model.predict_interval(X[100:])
     assert np.mean((low < y[100:]) & (y[100:] < high)) > 0.85
     assert (high - low).mean() < 0.95
+    assert "kept: the validation NLL stood" in model.report_ or "most" in model.report_
+
+
+def test_a_fit_that_its_time_cuts_short_warns():
+    X, y = line(noise=0.01)
+    with pytest.warns(ConvergenceWarning, match="0.1 seconds, the most for a fit"):
+        BayesianRegressor(random_state=0, seconds=0.1).fit(X, y)
 
 
 def test_a_default_fit_of_noisy_targets_is_long_enough():
@@ -371,11 +378,21 @@ def test_a_loss_that_is_not_finite_is_told():
         ({"samples": None}, "samples must be a whole number, got None"),
         ({"divergence": "kl"}, r"divergence must be one such as JSA\(0.3\), got 'kl'"),
         ({"network": 5}, "network must be a function of .* inputs and outputs, got 5"),
-        ({"network": lambda i, o: nn.Linear(i, 3)}, "network must give 1 output, got 3"),
+        ({"network": lambda i, o: nn.Linear(i, 3)}, "network must give 2 outputs, got 3"),
         (
-            {"network": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.Flatten(0))},
+            {"likelihood": "gaussian", "network": lambda i, o: nn.Linear(i, 3)},
+            "network must give 1 output, got 3",
+        ),
+        (
+            {
+                "likelihood": "gaussian",
+                "network": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.Flatten(0)),
+            },
             r"network must give 1 output, got shape \(2,\) for two rows",
         ),
+        ({"likelihood": "normal"}, "likelihood must be one of heteroscedastic, gaussian"),
+        ({"members": 0}, "members must be at least 1, got 0"),
+        ({"seconds": 0.0}, "seconds must be positive, got 0.0"),
         ({"prior": "x"}, r"prior must be a prior such as FanIn\(\), got 'x'"),
     ],
 )

@@ -1,12 +1,13 @@
 """What both estimators share: settings, preparation of the table, training, predictions."""
 
 import copy
+import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,11 +17,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import LambdaLR
 
 from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.recipe import TABLES, Rate, Watch
+from bayesdiv.app.sklearn.members import (
+    ROWS_AT_A_TIME,
+    Parts,
+    for_one_member,
+    mixture,
+    side_by_side,
+)
 from bayesdiv.app.sklearn.rows import Repeated, Rows, moments, standardised
-from bayesdiv.divergence import JSA, Divergence
+from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.priors import FanIn, PriorFor
@@ -30,20 +39,42 @@ from bayesdiv.prediction import TURN, predict
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Batches
 from bayesdiv.training.best import Best
-from bayesdiv.training.fit import Epoch, EpochLoss, fit
+from bayesdiv.training.fit import Diverged, Epoch, EpochLoss, fit
+from bayesdiv.training.steps import Eager, Recorded
+
+log = logging.getLogger(__name__)
 
 Network = Callable[[int, int], nn.Module]
 
-UPDATES = 1000  # of a fit whose epochs are not given: a few seconds, and enough for small tables
-# Nats that the NLL of an example falls in the second half of a fit that is too short: measured
-# 0.16 to 0.30 on small tables with little noise, whose intervals are too wide; 0.08 or less on
-# noisy ones.
-STILL_FALLING = 0.1
-WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which only picks the best
+ENOUGH_TO_HOLD_OUT = 20  # different rows; of fewer, all are learned from
 # By how much the noise learns faster than the weights, up to which rate: it begins as large as the
 # targets, and weights that are fitted to more noise than there is stay vague.
 NOISE_FASTER, NOISE_FASTEST = 10, 0.1
-ROWS_AT_A_TIME = 1024  # of a prediction, so that the memory of hidden layers has a ceiling
+
+
+class _Program(NamedTuple):
+    """What one fit is made of."""
+
+    model: Bayesian
+    objective: Objective
+    batches: Batches
+    optimizer: torch.optim.Adam
+    rate: Rate
+    device: torch.device
+
+    def epochs(self, number: int, seed: int) -> Iterator[Epoch]:
+        """Train for so many epochs, on a GPU by recorded steps."""
+        return fit(
+            self.model,
+            self.objective,
+            self.batches,
+            self.optimizer,
+            number,
+            seed=seed,
+            step=Recorded() if self.device.type == "cuda" else Eager(),
+            schedule=LambdaLR(self.optimizer, self.rate),
+            device=self.device,
+        )
 
 
 class Tabular(BaseEstimator):  # type: ignore[misc]
@@ -53,24 +84,29 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self,
         divergence: Divergence | None = None,
         *,
-        strength: float | WarmUp | Constraint = 1.0,
+        likelihood: str | None = None,
+        strength: float | WarmUp | Constraint = TABLES.strength,
         network: Network | None = None,
-        hidden: Sequence[int] = (50,),
+        hidden: Sequence[int] = TABLES.hidden,
+        members: int | None = None,
         prior: nn.Module | PriorFor | None = None,
-        start: float = 0.1,
+        start: float = TABLES.start,
         epochs: int | None = None,
-        learning_rate: float = 1e-2,
-        batch_size: int = 32,
-        samples: int = 1,
+        learning_rate: float = TABLES.learning_rate,
+        batch_size: int | None = None,
+        samples: int = TABLES.samples,
         test_samples: int = 100,
-        validation_fraction: float = 0.0,
+        validation_fraction: float | None = None,
+        seconds: float = TABLES.seconds,
         random_state: int | np.random.RandomState | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.divergence = divergence
+        self.likelihood = likelihood
         self.strength = strength
         self.network = network
         self.hidden = hidden
+        self.members = members
         self.prior = prior
         self.start = start
         self.epochs = epochs
@@ -79,11 +115,12 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self.samples = samples
         self.test_samples = test_samples
         self.validation_fraction = validation_fraction
+        self.seconds = seconds
         self.random_state = random_state
         self.device = device
 
     def predictive(self, X: ArrayLike) -> Predictive:
-        """The mixture over weight draws: densities, quantiles and the two parts of uncertainty.
+        """The mixture over members and weight draws: densities, quantiles, parts of uncertainty.
 
         The same draws in every call, so the same row has the same prediction in any table.
         """
@@ -105,38 +142,39 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         # Divided by infinity, a column without anything to learn from says nothing later either.
         self._columns = moments(rows.x, rows.repeats, constant=np.inf)
         rows = rows._replace(x=standardised(rows.x, self._columns))
-        train, validation = self._split(rows)
         with _seeded(self._seed):
-            model = self._built(rows.x.shape[1], outputs)
-            best = Best(model=model, likelihood=likelihood)
-            self.history_: list[EpochLoss] = []
-            for epoch in self._epochs(model, likelihood, train):
-                self.history_.append(_an_example(epoch.loss, float(train.repeats.mean())))
-                if validation is not None:
-                    best.after(epoch.number, _nll(best.parts, validation))
-        if self.epochs is None and validation is None:  # else the user has chosen when to stop
-            _warn_if_falling([loss.nll for loss in self.history_])
-        self.best_epoch_ = len(self.history_) if validation is None else best.restore()
+            models = self._built(rows.x.shape[1], outputs)
+            parts = Parts.of(rows, len(models), self._held_out(len(rows.x)), self._seed)
+            before = copy.deepcopy((models[0], likelihood))
+            try:
+                model = self._trained(models, likelihood, parts)
+            except Diverged:
+                if len(models) == 1:
+                    raise
+                alone = Parts(parts.train[:1], parts.held[:1])
+                self._trained([before[0]], before[1], alone)  # raises, and says which batch
+                raise
         # In double precision: a row then has the same prediction alone and in a batch.
-        self.model_, self.likelihood_ = model.cpu().double(), likelihood.cpu().double()
+        self.model_, self.likelihood_ = mixture(model).cpu().double(), likelihood.cpu().double()
         return self
 
     def _check_settings(self) -> None:
         """What is not checked, under the name that users know it by, where it is used."""
         if isinstance(self.hidden, int):
             raise ValueError(f"hidden must name the units of each layer, got {self.hidden}")
-        for name in ("epochs", "batch_size", "samples", "test_samples"):
+        for name in ("epochs", "batch_size", "members", "samples", "test_samples"):
             value = getattr(self, name)
-            if value is None and name == "epochs":
+            if value is None and name not in ("samples", "test_samples"):
                 continue
             if not isinstance(value, Integral):
                 raise ValueError(f"{name} must be a whole number, got {value!r}")
             if int(value) < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self._check_parts()
-        if not 0 < self.learning_rate < float("inf"):
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if not 0 <= self.validation_fraction < 1:
+        for name in ("learning_rate", "seconds"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= (self.validation_fraction or 0) < 1:
             raise ValueError(
                 f"validation_fraction must lie in [0, 1), got {self.validation_fraction}"
             )
@@ -153,54 +191,104 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         if not (self.prior is None or callable(self.prior)):
             raise ValueError(f"prior must be a prior such as FanIn(), got {self.prior!r}")
 
-    def _split(self, rows: Rows) -> tuple[Rows, Rows | None]:
-        """The rows to train on, and those that pick the best epoch."""
-        if self.validation_fraction == 0:
-            return rows, None
-        total = len(rows.x)
-        held = math.ceil(self.validation_fraction * total)
-        if held == total:
-            raise ValueError(
-                f"validation_fraction must leave a row to train on, got {self.validation_fraction} "
-                f"of {total} different rows"
-            )
-        order = np.random.default_rng(self._seed).permutation(total)
-        return rows.at(order[held:]), rows.at(order[:held])
+    def _held_out(self, rows: int) -> float:
+        """The share of the rows that a member does not learn from."""
+        if self.validation_fraction is not None:
+            return self.validation_fraction
+        return TABLES.held if self.epochs is None and rows >= ENOUGH_TO_HOLD_OUT else 0.0
 
-    def _built(self, inputs: int, outputs: int) -> Bayesian:
+    def _built(self, inputs: int, outputs: int) -> list[Bayesian]:
+        """The members, each from weights of its own."""
         network = self.network or (lambda i, o: MLP(i, o, tuple(self.hidden)).build())
         prior = FanIn() if self.prior is None else self.prior
-        module = network(inputs, outputs).float()
-        _check_outputs(module, inputs, outputs)
-        return bayesianize(module, prior, start=self.start)
 
-    def _epochs(self, model: Bayesian, likelihood: Likelihood, rows: Rows) -> Iterator[Epoch]:
-        """Train, with a learning rate that falls to 0 along half a cosine."""
+        def one() -> Bayesian:
+            module = network(inputs, outputs).float()
+            _check_outputs(module, inputs, outputs)
+            return bayesianize(module, prior, start=self.start)
+
+        first = one()
+        # Members side by side share what is not random, such as running means: then there is one.
+        usual = 1 if first.module.state_dict() else TABLES.members
+        return [first, *(one() for _ in range((self.members or usual) - 1))]
+
+    def _trained(
+        self, models: Sequence[Bayesian], likelihood: Likelihood, parts: Parts
+    ) -> Bayesian:
+        """The members as one model, with the weights of their best epoch."""
+        program = self._program(models, likelihood, parts)
+        best = Best(model=program.model, likelihood=likelihood)
+        self.history_: list[EpochLoss] = []
+        number, watch = self._length(program, parts)
+        watching = bool(parts.held)
+        for epoch, loss in for_one_member(program.epochs(number, self._seed), parts.repeats):
+            self.history_.append(loss)
+            update = epoch * len(program.batches)
+            if watching and (watch is None or watch.due(update)):
+                nll = parts.nll(program.model, likelihood)
+                best.after(epoch, nll)
+                if watch is not None and watch.over(update, nll):
+                    break
+                if watch is not None and watch.turning:
+                    best.restore()
+        self.best_epoch_ = best.restore() if watching else len(self.history_)
+        self._say(watch, best.kept.score)
+        return program.model
+
+    def _length(self, program: _Program, parts: Parts) -> tuple[int, Watch | None]:
+        """The epochs of a fit, and who ends it sooner where its user leaves that open."""
+        each, rate = len(program.batches), program.rate
+        fewest, most = TABLES.updates(parts.rows, parts.train[0].x.shape[1])
+        if self.epochs is None and parts.held:
+            return 2 * math.ceil(most / each) + 2, Watch(rate, fewest, most, self.seconds)
+        epochs = self.epochs or math.ceil(fewest / each)
+        rate.warm_up = min(rate.warm_up, epochs * each // 10)
+        rate.fall(epochs * each // 2, epochs * each - epochs * each // 2)
+        return epochs, None
+
+    def _say(self, watch: Watch | None, nll: float) -> None:
+        """What the fit did, in one line, and as a warning where it was cut short."""
+        self.report_ = f"{len(self.history_)} epochs"
+        if watch is None:
+            return
+        self.report_ += f", the weights of epoch {self.best_epoch_} kept: {watch.sentence}"
+        log.info("%s (%.3f nats per example)", self.report_, nll)
+        if watch.cut:
+            warnings.warn(
+                f"{watch.sentence}: give epochs={2 * len(self.history_)} for a longer fit",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _program(
+        self, models: Sequence[Bayesian], likelihood: Likelihood, parts: Parts
+    ) -> _Program:
         objective = Objective(
             Repeated(likelihood.float()),
-            JSA(0.3) if self.divergence is None else self.divergence,
-            num_data=len(rows.x),
-            strength=copy.deepcopy(self.strength),  # a Constraint learns, the user's must not
+            TABLES.divergence if self.divergence is None else self.divergence,
+            num_data=parts.rows,
+            strength=self._strength(len(models)),
             samples=self.samples,
         )
         device = torch.device(self.device)
-        model.to(device)
+        model = side_by_side(models).to(device)
         objective.to(device)
-        optimizer = torch.optim.Adam(self._groups(model, objective, likelihood))
-        batches = Batches(*rows.tensors(device), self.batch_size, self._seed)
-        epochs = self.epochs or math.ceil(UPDATES / len(batches))
-        schedule = CosineAnnealingLR(optimizer, epochs * len(batches))
-
-        yield from fit(
-            model,
-            objective,
-            batches,
-            optimizer,
-            epochs,
-            seed=self._seed,
-            schedule=schedule,
-            device=device,
+        optimizer = torch.optim.Adam(
+            self._groups(model, objective, likelihood),
+            capturable=device.type == "cuda",
+            fused=True,
         )
+        size = self.batch_size or TABLES.batch_size(parts.rows)
+        batches = parts.batches(size, self._seed, device)
+        return _Program(model, objective, batches, optimizer, Rate(TABLES.warm_up), device)
+
+    def _strength(self, members: int) -> float | WarmUp | Constraint:
+        """The user's, or a Constraint like it that learns: one multiplier per member."""
+        given = self.strength
+        if not isinstance(given, Constraint):
+            return given
+        first = given.value()
+        return Constraint(given.epsilon, first if members == 1 else first.expand(members).clone())
 
     def _groups(
         self, model: Bayesian, objective: Objective, likelihood: Likelihood
@@ -211,7 +299,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         others = [p for part in (model, objective) for p in part.parameters() if id(p) not in known]
         rate = self.learning_rate
         faster = min(NOISE_FASTER * rate, max(rate, NOISE_FASTEST))
-        return [{"params": others, "lr": rate}, {"params": noise, "lr": faster}]
+        groups = [{"params": others, "lr": rate}, {"params": noise, "lr": faster}]
+        return [group for group in groups if group["params"]]
 
 
 def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
@@ -222,34 +311,6 @@ def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
     if found[1:] != (outputs,):
         one = found[1] if len(found) == 2 else f"shape {found} for two rows"
         raise ValueError(f"network must give {outputs} output{'s' * (outputs > 1)}, got {one}")
-
-
-def _an_example(loss: EpochLoss, repeats: float) -> EpochLoss:
-    """The loss for one example where it was for one row repeated `repeats` times."""
-    return EpochLoss(loss.total / repeats, loss.nll / repeats, loss.divergence)
-
-
-def _warn_if_falling(nll: Sequence[float]) -> None:
-    """Tell of a fit that was too short, by what its epochs gained after the first half."""
-    half, few = len(nll) // 2, max(1, len(nll) // 10)
-    fall = float(np.mean(nll[half : half + few]) - np.mean(nll[-few:]))
-    if fall > STILL_FALLING:
-        warnings.warn(
-            f"the NLL still fell by {fall:.2f} in the second half of {len(nll)} epochs, and "
-            f"intervals may be too wide: raise epochs, such as epochs={4 * len(nll)}",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-
-
-def _nll(parts: Mapping[str, nn.Module], rows: Rows) -> float:
-    """The negative log-likelihood of rows, each as often as it is repeated."""
-    model, likelihood = parts["model"], parts["likelihood"]
-    x, repeated = rows.tensors(next(model.parameters()).device)
-    found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME)
-    y, repeats = repeated[:, :-1], repeated[:, -1]
-    each = found.log_prob(y if found.conditional.event_shape else y.squeeze(-1))
-    return -(repeats * each).sum().item()
 
 
 @contextmanager

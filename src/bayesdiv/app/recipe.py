@@ -1,0 +1,189 @@
+"""How tables are learned: the settings that both the estimators and the command line begin with.
+
+They were chosen on validation rows of the standard splits of eight tables, never on test rows:
+benchmarks/tables has the study and its results.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bayesdiv.divergence import JSA, Divergence
+
+
+@dataclass(frozen=True)
+class TableRecipe:
+    """What a fit takes where its user says nothing.
+
+    Args:
+        hidden: units of each hidden layer.
+        members: networks of the ensemble.
+        samples: weight draws per update and member.
+        start: the posterior's scale to begin with, as a fraction of the prior's.
+        divergence: what holds the weights near the prior.
+        strength: λ in front of it.
+        learning_rate: of Adam between warm-up and decay.
+        warm_up: updates in which the rate rises.
+        held: share of the rows that a member does not learn from; they find when to stop.
+        smallest: floor of a learned scale, in standard deviations of the target.
+        seconds: after which a fit ends, finished or not.
+
+    Examples:
+        >>> TABLES.batch_size(500), TABLES.batch_size(100_000)
+        (64, 250)
+    """
+
+    hidden: tuple[int, ...] = (50, 50)
+    members: int = 4
+    samples: int = 4
+    start: float = 0.02
+    divergence: Divergence = field(default_factory=lambda: JSA(0.3))
+    strength: float = 1.0
+    learning_rate: float = 5e-3
+    warm_up: int = 200
+    held: float = 0.1
+    smallest: float = 0.01
+    seconds: float = 300.0
+
+    def batch_size(self, rows: int) -> int:
+        """Rows per update: 64, more from 25,600 rows on, so that an epoch has 400 updates."""
+        return max(64, rows // 400)
+
+    def updates(self, rows: int, columns: int) -> tuple[int, int]:
+        """The fewest and the most updates of a fit: more for more rows and for more columns.
+
+        Examples:
+            >>> TABLES.updates(500, 13), TABLES.updates(40_000, 9)
+            ((2000, 4152), (2000, 12000))
+        """
+        most = 4000 + rows // 5 + 4 * columns
+        return 2000, min(most, 12_000)
+
+
+TABLES = TableRecipe()
+
+
+class Rate:
+    """The factor of a learning rate: a rise, a level of open length, then half a cosine to 0.
+
+    Give it to torch's `LambdaLR`.
+
+    Args:
+        warm_up: updates of the rise.
+
+    Examples:
+        >>> rate = Rate(warm_up=2)
+        >>> rate.fall(first=4, length=2)
+        >>> [round(rate(update), 2) for update in range(7)]
+        [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
+    """
+
+    def __init__(self, warm_up: int) -> None:
+        self.warm_up, self.first, self.length = warm_up, math.inf, 1
+
+    def fall(self, first: int, length: int) -> None:
+        """Fall from the update `first` on, to 0 after `length` more."""
+        self.first, self.length = first, max(1, length)
+
+    @property
+    def falling(self) -> bool:
+        """Whether the level is at its end."""
+        return self.first < math.inf
+
+    def __call__(self, update: int) -> float:
+        """The factor of an update, counted from 0."""
+        rise = min(1.0, (update + 1) / max(1, self.warm_up))
+        done = min(1.0, max(0.0, (update - self.first) / self.length))
+        return rise * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Watch:
+    """Decides when a fit has learned enough, by the validation NLL that it is shown.
+
+    The learning rate stays level as long as the NLL falls by `step` per look, with a patience of
+    some looks; then the fit goes back to the best weights, and the rate falls to 0 over as many
+    updates as these had. The time and the updates of the second half are kept back.
+
+    Args:
+        rate: of the fit.
+        fewest: updates of the whole fit.
+        most: updates of the whole fit.
+        seconds: of the whole fit.
+
+    Examples:
+        >>> watch = Watch(Rate(0), fewest=2, most=8, seconds=60.0)
+        >>> [watch.over(update, nll) for update, nll in ((2, 1.0), (4, 0.5), (8, 0.4))]
+        [False, False, True]
+        >>> watch.sentence
+        'the NLL still fell by 0.50 when 8 updates, the most for this table, were near'
+    """
+
+    step = 0.01
+    patience = 3
+    every = 200
+    """Updates between two looks."""
+    short = 0.1
+    """Nats that the NLL falls within the patience where a fit was too short to be trusted."""
+
+    def __init__(
+        self,
+        rate: Rate,
+        fewest: int,
+        most: int,
+        seconds: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.rate, self.fewest, self.most, self.seconds = rate, fewest, most, seconds
+        self.clock, self.began = clock, clock()
+        self.best_update, self.since, self.looked = 0, 0, 0
+        self.bests: list[float] = []
+        self.cut, self.sentence = "", ""
+
+    def due(self, update: int) -> bool:
+        """Whether it is time to look at the validation rows."""
+        return update >= min(self.looked + self.every, self.end)
+
+    @property
+    def turning(self) -> bool:
+        """Whether the rate begins to fall just now, from the best weights."""
+        return self.rate.first == self.looked
+
+    @property
+    def end(self) -> float:
+        """The update after which the fit is over, as far as it is known."""
+        return self.rate.first + self.rate.length
+
+    def over(self, update: int, nll: float) -> bool:
+        """Note the NLL after so many updates; whether the fit is over."""
+        self.looked = update
+        best = min(self.bests, default=math.inf)
+        self.since = 0 if nll < best - self.step else self.since + 1
+        self.best_update = update if nll < best else self.best_update
+        self.bests.append(min(nll, best))
+        late = self.clock() - self.began
+        if not self.rate.falling:
+            self._perhaps_fall(update, late > self.seconds / 2)
+        done = update >= self.end or late > self.seconds
+        if done:
+            stood = f"the validation NLL stood after {update} updates"
+            self.sentence = self.cut or stood
+        return done
+
+    def _perhaps_fall(self, update: int, late: bool) -> None:
+        """End the level where the NLL stands, or where half of the time or updates is gone."""
+        if late and self.since < self.patience:
+            self.cut = f"the NLL had not stood when {self.seconds:g} seconds, the most for a fit, "
+            self.cut += "were near"
+        elif 2 * update >= self.most:
+            self._note(f"{self.most} updates, the most for this table, were near")
+        elif 2 * update < self.fewest or self.since < self.patience:
+            return
+        self.rate.fall(update, max(self.best_update, self.fewest // 4))
+
+    def _note(self, reason: str) -> None:
+        """Say how much the NLL fell of late if that was much."""
+        before = self.bests[-self.patience - 1 :][0]
+        fall = before - self.bests[-1]
+        if fall > self.short:
+            self.cut = f"the NLL still fell by {fall:.2f} when {reason}"

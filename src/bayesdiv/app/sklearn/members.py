@@ -1,0 +1,147 @@
+"""An ensemble trained as one program: members are trials, each with rows held out to stop by."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesdiv.app.sklearn.rows import Rows
+from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.model.bayesian import Bayesian, stacked
+from bayesdiv.model.posteriors.ensemble import Mixture
+from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.prediction import predict
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
+
+WATCH_SAMPLES = 16  # weight draws for the validation, which only finds when to stop
+MOST_WATCHED = 1000  # rows that a member is validated on
+ROWS_AT_A_TIME = 1024  # of a prediction, so that the memory of hidden layers has a ceiling
+
+
+class Parts(NamedTuple):
+    """The rows that each member learns from, and those that it is stopped by.
+
+    Members two by two hold out the same rows, so that what their mixture says about rows that
+    neither has seen is known; every row is learned by most members.
+    """
+
+    train: tuple[Rows, ...]
+    held: tuple[Rows, ...]
+
+    @classmethod
+    def of(cls, rows: Rows, members: int, share: float, seed: int) -> Self:
+        """All rows for each member, or all but a share."""
+        if share == 0:
+            return cls((rows,) * members, ())
+        total = len(rows.x)
+        held = math.ceil(share * total)
+        if held == total:
+            raise ValueError(
+                f"validation_fraction must leave a row to train on, got {share} of {total} "
+                "different rows"
+            )
+        order = np.random.default_rng(seed).permutation(total)
+        turned = [np.roll(order, -(member // 2) * held) for member in range(members)]
+        few = min(held, MOST_WATCHED)
+        return cls(
+            tuple(rows.at(places[held:]) for places in turned),
+            tuple(rows.at(places[:few]) for places in turned),
+        )
+
+    @property
+    def rows(self) -> int:
+        """How many different rows a member learns from."""
+        return len(self.train[0].x)
+
+    @property
+    def repeats(self) -> float:
+        """How often a row is repeated, on average."""
+        return float(np.mean([part.repeats.mean() for part in self.train]))
+
+    def batches(self, size: int, seed: int, device: torch.device) -> Batches:
+        """Batches of one member, or of a stack of several with an order of rows each."""
+        x, y = _together(self.train, device)
+        if len(self.train) == 1:
+            return Batches(x[0], y[0], size, seed)
+        return Batches(x, y, size, [seed + member for member in range(len(self.train))])
+
+    def nll(self, model: Bayesian, likelihood: Likelihood) -> float:
+        """What the members that hold out the same rows say of these, for one example, in nats."""
+        x, repeated = _together(self.held, next(model.parameters()).device)
+        y, repeats = repeated[..., :-1], repeated[..., -1]
+        if len(self.held) == 1:
+            x, y = x[0], y[0]
+        found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME)
+        each = found.log_prob(y if found.conditional.event_shape else y.squeeze(-1))
+        each = each.reshape(repeats.shape)  # (members, rows)
+        pairs = [_mixed(each[at : at + 2]) for at in range(0, len(each), 2)]
+        weights = repeats[::2]
+        return -((weights * torch.stack(pairs)).sum() / weights.sum()).item()
+
+
+def _mixed(each: Tensor) -> Tensor:
+    """The log density of a mixture in equal shares; members that diverged are left out."""
+    fine = each[each.isfinite().all(1)]
+    return fine.logsumexp(0) - math.log(len(fine)) if len(fine) else each.mean(0)
+
+
+def _together(parts: Sequence[Rows], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs and targets with their repeats, (members, rows, …)."""
+    x, y = zip(*(part.tensors(device) for part in parts), strict=True)
+    return torch.stack(x), torch.stack(y)
+
+
+def side_by_side(models: Sequence[Bayesian]) -> Bayesian:
+    """Members as one model to be trained; a single one as it is."""
+    return models[0] if len(models) == 1 else stacked(models)
+
+
+def mixture(model: Bayesian) -> Bayesian:
+    """One model whose draws go round the members of a trained stack that are finite.
+
+    Examples:
+        >>> from torch import nn
+        >>> import bayesdiv as bd
+        >>> each = [bd.bayesianize(nn.Linear(3, 1), bd.FanIn()) for _ in range(4)]
+        >>> mixture(bd.stacked(each)).posterior.members
+        4
+    """
+    if model.loc.dim() == 1:
+        return model
+    assert isinstance(model.posterior, MeanField)
+    loc, scale = model.loc.detach(), model.posterior.scale.detach()
+    fine = finite(model)
+    each = MeanField(loc[fine], scale[fine])
+    return Bayesian(model.module, model.layout, Mixture(each, int(fine.sum())), model.prior)
+
+
+def finite(model: Bayesian) -> NDArray[np.bool_] | Tensor:
+    """Which members have weights that are numbers, (members,)."""
+    parts = [parameter.isfinite().all(-1) for parameter in model.posterior.parameters()]
+    return torch.stack(parts).all(0)
+
+
+def for_one_member(epochs: Iterator[Epoch], repeats: float) -> Iterator[tuple[int, EpochLoss]]:
+    """Numbers and losses of epochs, the latter as means over members and for one example.
+
+    Raises:
+        Diverged: the loss of no member is finite any more.
+    """
+    for epoch in epochs:
+        loss = epoch.loss
+        if epoch.trials is not None:
+            fine = epoch.trials.nll.isfinite() & epoch.trials.divergence.isfinite()
+            if not fine.any():
+                raise Diverged(
+                    f"the loss of epoch {epoch.number} is not finite: lower the learning rate"
+                )
+            loss = EpochLoss(*(part / int(fine.sum()) for part in loss))
+        yield (
+            epoch.number,
+            EpochLoss(loss.total / repeats, loss.nll / repeats, loss.divergence),
+        )
