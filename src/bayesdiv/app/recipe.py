@@ -138,7 +138,7 @@ class Watch:
         self.clock, self.began = clock, clock()
         self.best_update, self.since, self.looked = 0, 0, 0
         self.bests: list[float] = []
-        self.cut, self.sentence = "", ""
+        self.level, self.cut, self.sentence = "the validation NLL stood", "", ""
 
     def due(self, update: int) -> bool:
         """Whether it is time to look at the validation rows."""
@@ -166,8 +166,7 @@ class Watch:
             self._perhaps_fall(update, late > self.seconds / 2)
         done = update >= self.end or late > self.seconds
         if done:
-            stood = f"the validation NLL stood after {update} updates"
-            self.sentence = self.cut or stood
+            self.sentence = self.cut or f"{self.level} after {update} updates"
         return done
 
     def _perhaps_fall(self, update: int, late: bool) -> None:
@@ -185,5 +184,6 @@ class Watch:
         """Say how much the NLL fell of late if that was much."""
         before = self.bests[-self.patience - 1 :][0]
         fall = before - self.bests[-1]
+        self.level = "the validation NLL all but stood"
         if fall > self.short:
             self.cut = f"the NLL still fell by {fall:.2f} when {reason}"
