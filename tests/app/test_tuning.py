@@ -13,7 +13,6 @@ from pathlib import Path
 import optuna
 import pytest
 import torch
-from matplotlib.contour import QuadContourSet
 from torch import nn
 from torch.distributions import Normal
 
@@ -593,17 +592,11 @@ def test_the_history_marks_the_trials_far_off_and_never_the_best(aim):
     assert worse_than_shown([*near, sign * 99.0], aim) == [4]
 
 
-def test_the_contour_of_few_trials_is_points_alone_and_of_many_has_round_ticks():
-    values = [5.4357951 + 0.0123 * k for k in range(12)]
-    few = search_plots.search_contour(
-        tried_with(values[:9]), ("alpha", "strength"), searches.NLL, ""
-    )
-    assert len(few.axes) == 1
-    assert not [c for c in few.axes[0].collections if isinstance(c, QuadContourSet)]
-    many = search_plots.search_contour(tried_with(values), ("alpha", "strength"), searches.NLL, "")
-    many.draw_without_rendering()
-    _, bar = many.axes
-    ticks = [tick.get_text() for tick in bar.get_yticklabels()]
-    assert 3 <= len(ticks) <= 14
-    assert len(set(ticks)) == len(ticks)
-    assert max(map(len, ticks)) <= len("5.43")
+def test_the_slices_have_a_panel_per_setting_and_the_value_of_each_trial():
+    values = [5.4 + 0.01 * k for k in range(12)]
+    figure = search_plots.search_slices(tried_with(values), searches.NLL, "")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["alpha", "strength"]
+    assert [axes.get_xscale() for axes in figure.axes] == ["linear", "log"]
+    points = figure.axes[0].collections[0].get_offsets().tolist()
+    assert [x for x, _ in points] == pytest.approx([(k * 0.37) % 1 for k in range(12)])
+    assert [y for _, y in points] == pytest.approx(values)

@@ -1,16 +1,16 @@
 """What the commands show: tables, progress, notes and complaints."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from bayesdiv.app import metric
-from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.rounding import spread
 from bayesdiv.training.fit import Epoch
 
@@ -31,33 +31,34 @@ def say(text: str) -> None:
     output.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_notes(splits: Splits) -> None:
-    """What was decided on the user's behalf."""
-    for note in splits.notes:
-        errors.print(f"[dim]note: {escape(note)}[/]", soft_wrap=True)
+def note(*lines: str) -> None:
+    """Print lines of less weight on stderr, such as what was decided on the user's behalf."""
+    for line in lines:
+        errors.print(f"[dim]note: {escape(line)}[/]", soft_wrap=True)
 
 
 def warn_if_late(results: Sequence[Mapping[str, Any]], epochs: int) -> None:
     """Say so if training was still getting better when it ended."""
     late = [run for run in results if run["best_epoch"] > 0.95 * epochs]
     if epochs >= 10 and 2 * len(late) > len(results):
-        errors.print(
-            "[dim]note: the best epoch is among the last, so intervals may still be too wide: "
-            "raise --epochs[/]",
-            soft_wrap=True,
-        )
+        note("the best epoch is among the last, so intervals may still be too wide: raise --epochs")
+
+
+def numbers(title: str, first: str, others: Iterable[str]) -> Table:
+    """An empty table: a column of names, then columns of numbers, such as metrics by their keys."""
+    table = Table(title=escape(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column(first, no_wrap=True)
+    for key in others:
+        table.add_column(metric.title(key), justify="right", no_wrap=True)
+    return table
 
 
 def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     """The metrics of a run, a row for each part of the data."""
-    table = Table(title=title)
-    table.add_column("part")
     parts = {part: result[part] for part in ("validation", "test") if part in result}
-    keys = [
-        key for key in next(iter(parts.values())) if all(key in part for part in parts.values())
-    ]
-    for key in keys:
-        table.add_column(metric.title(key), justify="right")
+    first = next(iter(parts.values()))
+    keys = [key for key in first if all(key in part for part in parts.values())]
+    table = numbers(title, "part", keys)
     for part, found in parts.items():
         table.add_row(part, *(spread([found[key]]) for key in keys))
     output.print(table)

@@ -1,5 +1,8 @@
-"""The packages of the extra `app`, and what to say where one is missing."""
+"""The packages of the extra `app`: what to say where one is missing, and how to quiet one."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 # By the name that they are imported by; pyproject.toml lists the same.
@@ -37,3 +40,14 @@ def _is_there(name: str) -> bool:
         return find_spec(name) is not None
     except (ImportError, ValueError):  # hidden on purpose
         return False
+
+
+@contextmanager
+def quiet(logger: logging.Logger, level: int) -> Iterator[None]:
+    """A package's log from this level on, and afterwards as before."""
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

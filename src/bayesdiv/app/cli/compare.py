@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,8 +17,9 @@ from bayesdiv.app import metric, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import (
     errors,
+    note,
+    numbers,
     output,
-    print_notes,
     progress_bar,
     say,
     teller,
@@ -76,7 +76,7 @@ def compare(settings: Namespace) -> None:
     predictions: dict[str, list[plots.Tested]] = {}
     source = open_data(settings)
     splits = part_data(source, settings, seed=0)
-    print_notes(splits)
+    note(*splits.notes)
     plain = {key: value for key, value in settings.as_dict().items() if value is not None}
     folder = _free_folder(settings)
     with runs.made(folder), progress_bar() as progress:
@@ -144,13 +144,7 @@ def _comparison_table(
     ended = [run["test"] for found in results.values() for run in found]
     keys = [key for key in ended[0] if all(key in run for run in ended)]
     how = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
-    table = Table(
-        title=f"{escape(splits.name)}: test data{how}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    table.add_column("loss", no_wrap=True)
-    for key in keys:
-        table.add_column(metric.title(key), justify="right", no_wrap=True)
-    table.add_column("seconds", justify="right")
+    table = numbers(f"{splits.name}: test data{how}", "loss", [*keys, "seconds"])
     means = {
         name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
         for name, found in results.items()

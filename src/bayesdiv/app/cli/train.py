@@ -5,14 +5,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import training as trainings
-from bayesdiv.app.console import (
-    print_metrics,
-    print_notes,
-    progress_bar,
-    say,
-    teller,
-    warn_if_late,
-)
+from bayesdiv.app.console import note, print_metrics, progress_bar, say, teller, warn_if_late
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.options import (
     add_data,
@@ -48,7 +41,7 @@ def train(settings: Namespace) -> None:
     """Train one network and write a run."""
     divergence, training = settings.divergence, training_of(settings)
     splits = part_data(open_data(settings), settings, settings.seed)
-    print_notes(splits)
+    note(*splits.notes)
     folder = Path(settings.out)
     with progress_bar() as progress:
         tell = teller(

@@ -1,19 +1,18 @@
 """`bayesdiv tune`: search alpha, strength and learning rate on the validation data."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
-from rich.box import SIMPLE_HEAD
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
 from bayesdiv.app import metric, runs
 from bayesdiv.app import training as trainings
-from bayesdiv.app.console import errors, output, print_notes, say
+from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.options import (
@@ -29,7 +28,7 @@ from bayesdiv.app.settings import fingerprint
 from bayesdiv.app.tuning import files
 from bayesdiv.app.tuning.experiment import Tuned, tune_experiment
 from bayesdiv.app.tuning.search import Aim, Search, Tell, Tried
-from bayesdiv.app.tuning.space import LogUniform, Space, Uniform, outside
+from bayesdiv.app.tuning.space import LogUniform, Space, Uniform, given, outside
 from bayesdiv.app.tuning.study import OtherStudy, trials
 from bayesdiv.divergence import Divergence
 from bayesdiv.metrics import TABLE
@@ -94,7 +93,7 @@ def tune(settings: Namespace) -> None:
     """Search, then train the best settings and those given afresh and compare them on test data."""
     divergence, training = settings.divergence, training_of(settings)
     splits = part_data(open_data(settings), settings, settings.seed)
-    print_notes(splits)
+    note(*splits.notes)
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
     search = Search(
@@ -105,14 +104,20 @@ def tune(settings: Namespace) -> None:
         aim=_aim(settings.aim),
         workers=settings.workers,
     )
-    _note_outside(divergence, training, _space(settings))
+    space = _space(settings)
+    for name, value in outside(divergence, training, space).items():
+        low, high = settings[f"{name}_range"]
+        note(
+            f"{name} is {value:g}, outside the range {low:g} to {high:g} that is searched, so the "
+            "settings given are not the first trial"
+        )
     with runs.made(folder), _shown(search) as tell, _told_otherwise(settings, folder):
         tuned = tune_experiment(
             splits,
             divergence,
             training,
             search,
-            space=_space(settings),
+            space=space,
             folds=settings.folds,
             # On another machine the same file may lie elsewhere.
             about={"data": {**data_settings(settings), "data": Path(settings.data).name}},
@@ -121,7 +126,7 @@ def tune(settings: Namespace) -> None:
     tried = trials(search)
     output.print(_table(tried, search, splits.name))
     files.write(folder, data_settings(settings), tuned, tried, search.aim, splits.name)
-    say(f"Trials: {folder / files.TRIALS}, contour.png and history.png beside it")
+    say(f"Trials: {folder / files.TRIALS}, slices.png and history.png beside it")
     with errors.status("training the best settings and those given afresh"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / 'best.yaml'}; train them with")
@@ -140,17 +145,6 @@ def _space(settings: Namespace) -> Space:
         strength=LogUniform(*settings.strength_range),
         learning_rate=LogUniform(*settings.learning_rate_range),
     )
-
-
-def _note_outside(divergence: Divergence, training: Training, space: Space) -> None:
-    ranges = space.ranges(divergence)
-    for name, value in outside(divergence, training, space).items():
-        low, high = ranges[name].low, ranges[name].high
-        errors.print(
-            f"[dim]note: {name} is {value:g}, outside the range {low:g} to {high:g} that is "
-            "searched, so the settings given are not the first trial[/]",
-            soft_wrap=True,
-        )
 
 
 @contextlib.contextmanager
@@ -190,12 +184,8 @@ def _table(tried: Sequence[Tried], search: Search, title: str, rows: int | None 
     """The trials, or the last so many of them and the best, which is marked."""
     begun = [trial for trial in tried if trial.state != "waiting"]
     names = [name for name in SETTINGS if any(name in trial.settings for trial in begun)]
-    table = Table(
-        title=f"{escape(title)}: search", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
-    )
-    for name in ("trial", *(name.replace("_", " ") for name in names)):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(f"validation {metric.title(search.aim.key)}", justify="right", no_wrap=True)
+    value_of = f"validation {metric.title(search.aim.key)}"
+    table = numbers(f"{title}: search", "trial", [*names, value_of])
     table.add_column("state", no_wrap=True)
     best = _best_number(begun, search.aim)
     last = {trial.number for trial in (begun if rows is None else begun[-rows:])}
@@ -208,23 +198,16 @@ def _table(tried: Sequence[Tried], search: Search, title: str, rows: int | None 
         row = (str(trial.number), *cells, value + mark, escape(_state(trial)))
         table.add_row(*row, style=style)
     finished = sum(trial.state in ("complete", "pruned") for trial in begun)
-    table.caption = f"{_count(finished, search.trials)}; * best"
+    count = f"{finished} of {search.trials} trials"
+    if finished > search.trials:
+        count = f"{finished} trials, more than the {search.trials} asked for"
+    table.caption = f"{count}; * best"
     return table
 
 
-def _count(finished: int, wanted: int) -> str:
-    """How many trials there are of those asked for; a search that went on longer has more."""
-    if finished > wanted:
-        return f"{finished} trials, more than the {wanted} asked for"
-    return f"{finished} of {wanted} trials"
-
-
 def _best_number(tried: Sequence[Tried], aim: Aim) -> int | None:
-    values = {t.number: t.value for t in tried if t.state == "complete" and t.value is not None}
-    if not values:
-        return None
-    best = aim.best(values.values())
-    return next(number for number, value in values.items() if value == best)
+    values = {t.value: t.number for t in reversed(tried) if t.state == "complete"}
+    return values[aim.best(value for value in values if value is not None)] if values else None
 
 
 def _state(trial: Tried) -> str:
@@ -251,7 +234,7 @@ def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair])
         known = [entry["test"] for entry in (*kept, *trained) if entry["settings"] == told]
         found[which] = known[0] if known else trainings.train(splits, *pair)[1]["test"]
         trained.append({"settings": told, "test": found[which]})
-    _print_comparison(splits.name, list(tuned.best.settings), pairs, found)
+    _print_comparison(splits.name, tuned.best.settings, pairs, found)
     if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
         say("No trial was better than the settings given.")
     result = {"best": tuned.best._asdict(), "test": found, "trained": trained}
@@ -259,16 +242,10 @@ def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair])
 
 
 def _print_comparison(
-    title: str, names: list[str], pairs: dict[str, Pair], found: dict[str, dict[str, float]]
+    title: str, names: Iterable[str], pairs: dict[str, Pair], found: dict[str, dict[str, float]]
 ) -> None:
-    table = Table(
-        title=f"{escape(title)}: test data, trained afresh", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    table.add_column("settings", no_wrap=True)
-    for name in (*names, *found["best"]):
-        table.add_column(metric.title(name), justify="right", no_wrap=True)
-    for which, (used, how) in pairs.items():
-        values = [getattr(used if name == "alpha" else how, name) for name in names]
-        cells = [f"{value:.3g}" for value in values]
+    table = numbers(f"{title}: test data, trained afresh", "settings", [*names, *found["best"]])
+    for which, pair in pairs.items():
+        cells = [f"{value:.3g}" for value in given(*pair, names).values()]
         table.add_row(which, *cells, *(spread([value]) for value in found[which].values()))
     output.print(table)

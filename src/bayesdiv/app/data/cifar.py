@@ -20,7 +20,6 @@ from bayesdiv.app.data.images import FOLDS, Images
 from bayesdiv.app.data.splits import DataError
 
 _SHAPE = (3, 32, 32)
-_LARGEST = 2**30  # bytes of one file; the largest published has 155 million
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,7 @@ _CIFAR100 = _Set(
     meta="meta",
     labels="fine_labels",
     names="fine_label_names",
-    md5={
-        "train": "16019d7e3df5f24257cddd939b257f8d",
-        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-    },
+    md5={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
 )
 
 
@@ -103,12 +99,10 @@ def cifar10(source: str | Path | None = None) -> Images:
 def cifar100(source: str | Path | None = None) -> Images:
     """CIFAR-100 (Krizhevsky 2009): 60,000 images of 32 by 32 pixels, a hundred fine classes.
 
-    Fold k validates on the k-th fifth of the training images in their order, and trains on the
-    rest.
+    Fold k validates on the k-th fifth of the training images and trains on the rest.
 
     Args:
-        source: the folder cifar-100-python, the archive cifar-100-python.tar.gz, or a folder with
-            one of them. None looks in $BAYESDIV_DATA, then downloads the archive (170 MB) once.
+        source: as for `cifar10`, with the names cifar-100-python and cifar-100-python.tar.gz.
 
     Examples:
         >>> cifar100("nowhere")
@@ -121,14 +115,12 @@ def cifar100(source: str | Path | None = None) -> Images:
 def _read(kind: _Set, source: str | Path | None) -> Images:
     path = _found(kind) if source is None else _given(kind, Path(source))
     files = _from_archive(kind, path) if path.is_file() else _from_folder(kind, path)
-    missing = [name for name in kind.files if name not in files]
-    if missing:
-        raise DataError(f"{path} must hold the {kind.name} file {missing[0]}, got none")
+    for name in kind.files:
+        if name not in files:
+            raise DataError(f"{path} must hold the {kind.name} file {name}, got none")
     classes = _class_names(kind, files[kind.meta], f"{path}/{kind.meta}")
-    parts = [
-        _batch(kind, files[name], f"{path}/{name}", len(classes))
-        for name in (*kind.train, kind.test)
-    ]
+    batches = (*kind.train, kind.test)
+    parts = [_batch(kind, files[name], f"{path}/{name}", len(classes)) for name in batches]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Images(
         torch.from_numpy(images),
@@ -190,16 +182,7 @@ def _inside(kind: _Set, folder: Path) -> Path | None:
 
 
 def _from_folder(kind: _Set, folder: Path) -> dict[str, bytes]:
-    found = {}
-    for name in kind.files:
-        path = folder / name
-        if path.is_file():
-            try:
-                _check_size(str(path), path.stat().st_size)
-                found[name] = path.read_bytes()
-            except OSError as error:
-                raise DataError(f"{path} could not be read: {error.strerror or error}") from None
-    return found
+    return {name: (folder / name).read_bytes() for name in kind.files if (folder / name).is_file()}
 
 
 def _from_archive(kind: _Set, path: Path) -> dict[str, bytes]:
@@ -209,43 +192,23 @@ def _from_archive(kind: _Set, path: Path) -> dict[str, bytes]:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 place = PurePosixPath(member.name)
-                if not (member.isfile() and place.parent.name == kind.folder):
-                    continue
-                content = archive.extractfile(member)
-                if place.name in kind.files and content is not None:
-                    _check_size(f"{path}/{member.name}", member.size)
+                ours = place.parent.name == kind.folder and place.name in kind.files
+                if ours and member.isfile() and (content := archive.extractfile(member)):
                     found[place.name] = content.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path} must be a whole .tar.gz archive, got: {error}") from None
     return found
 
 
-def _check_size(name: str, size: int) -> None:
-    if size > _LARGEST:
-        raise DataError(f"a CIFAR file must have at most {_LARGEST} bytes, got {size} in {name}")
-
-
-class _Dtype:
-    """Stands for numpy.dtype: remembers its code alone."""
-
-    __slots__ = ("code",)
-
-    def __init__(self, code: object, *rest: object) -> None:
-        self.code = code.decode("latin-1") if isinstance(code, bytes) else code
-
-    def __setstate__(self, state: object) -> None:
-        """Pass over byte order and fields, which single bytes have not."""
-
-
 class _Array:
-    """Stands for numpy's array and what makes one: remembers its parts until they are checked."""
+    """Stands for numpy's array, its dtype and what makes them: keeps parts until checked."""
 
-    __slots__ = ("state",)
+    __slots__ = ("given", "state")
 
-    def __init__(self, *rest: object) -> None:
-        self.state: object = None
+    def __init__(self, *given: object) -> None:
+        self.given, self.state = given, None
 
-    def __setstate__(self, state: object) -> None:
+    def __setstate__(self, state: Any) -> None:
         self.state = state
 
     def pixels(self, file: str) -> NDArray[np.uint8]:
@@ -253,7 +216,7 @@ class _Array:
         if not (isinstance(self.state, tuple) and len(self.state) == 5):
             raise DataError(f"{file} must hold its images as an array, got one without content")
         _, shape, dtype, by_columns, content = self.state
-        code = dtype.code if isinstance(dtype, _Dtype) else dtype
+        code = _text(dtype.given[0]) if isinstance(dtype, _Array) and dtype.given else dtype
         if code not in ("u1", "|u1", "B", "uint8"):
             raise DataError(f"{file} must hold pixels of type uint8, got {code!r}")
         rows = shape[0] if isinstance(shape, tuple) and shape else 0
@@ -269,14 +232,14 @@ class _Unpickler(pickle.Unpickler):
     """Reads numbers, text, lists, dicts and arrays; whatever else a file asks for is refused.
 
     A pickle can name any function of the machine to be called. Here even the names that arrays
-    need stand for two classes of our own, so that no code but this module's is reached.
+    need stand for a class of our own, so that no code but this module's is reached.
     """
 
     _allowed: Mapping[tuple[str, str], Any] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,
         ("numpy._core.multiarray", "_reconstruct"): _Array,
         ("numpy", "ndarray"): _Array,
-        ("numpy", "dtype"): _Dtype,
+        ("numpy", "dtype"): _Array,
         ("_codecs", "encode"): str.encode,  # how Python 3 writes bytes into old pickles
     }
 

@@ -2,16 +2,16 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.extra import require
+from bayesdiv.app.extra import quiet, require
 
 DATA = "BAYESDIV_DATA"
 CACHE = "BAYESDIV_CACHE"
-_CHUNK = 1 << 16  # bytes between two steps of the bar; pooch's own 1024 slow a large file down
+_CHUNK = 1 << 16  # bytes between two steps of the bar
+_PATIENCE = 30.0  # seconds to wait for an answer
 
 
 class Unreachable(DataError):
@@ -58,10 +58,10 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
     from requests import RequestException
 
     cache = Path(os.environ.get(CACHE) or pooch.os_cache("bayesdiv")).expanduser()
-    with _quiet(pooch.get_logger()), _Bar(name) as bar:
-        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
+    with quiet(pooch.get_logger(), logging.WARNING):
         try:
-            return Path(pooch.retrieve(url, file_hash, name, cache, downloader=downloader))
+            download = partial(_download, name)
+            return Path(pooch.retrieve(url, file_hash, name, cache, downloader=download))
         except RequestException as problem:
             raise Unreachable(
                 f"{name} must come from {url}, got {_reason(problem)}: check the connection, or "
@@ -85,64 +85,25 @@ def _reason(problem: Exception) -> str:
     return f"the answer {status}" if status else "no answer"
 
 
-class _Bar:
-    """What pooch expects of a progress bar, drawn by rich on stderr and gone at the end.
+def _download(name: str, url: str, path: str, _: object) -> None:
+    """Write what an address answers; a terminal shows a bar on stderr, which is gone at the end."""
+    import requests
+    from rich import progress
+    from rich.console import Console
 
-    It appears with the first answer of the server, so that a file in the cache shows none, and
-    only on a terminal.
-    """
-
-    def __init__(self, name: str) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        self._progress = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.DownloadColumn(),
-            progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task(name, total=None)
-
-    def __enter__(self) -> "_Bar":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def total(self) -> float | None:
-        """How many bytes are to come; None where the server does not say."""
-        return self._progress.tasks[0].total
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)
-        if self._progress.console.is_terminal:
-            self._progress.start()
-
-    def update(self, size: int) -> None:
-        """So many bytes more have come."""
-        self._progress.advance(self._task, size)
-
-    def reset(self) -> None:
-        """Back to the start, which pooch asks for before it fills the bar."""
-        self._progress.update(self._task, completed=0)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._progress.live.is_started:  # else rich would print an empty line
-            self._progress.stop()
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """No word from pooch on what the bar shows."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    console = Console(stderr=True)
+    columns = progress.TextColumn("{task.description}"), progress.BarColumn()
+    figures = progress.DownloadColumn(), progress.TimeRemainingColumn()
+    hidden = not console.is_terminal
+    with (
+        requests.get(url, stream=True, timeout=_PATIENCE) as answer,
+        progress.Progress(
+            *columns, *figures, console=console, transient=True, disable=hidden
+        ) as bar,
+        open(path, "wb") as file,
+    ):
+        answer.raise_for_status()
+        task = bar.add_task(name, total=int(answer.headers.get("content-length", 0)) or None)
+        for chunk in answer.iter_content(_CHUNK):
+            file.write(chunk)
+            bar.advance(task, len(chunk))

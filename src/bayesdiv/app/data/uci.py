@@ -247,14 +247,14 @@ def _verified(known: Dataset, values: Numbers, path: Path) -> Numbers:
 
 
 def records(text: str) -> dict[str, Dataset]:
-    """The sets that the text of a .toml file describes, as the head of uci.toml explains.
+    """The sets by name that the text of .toml files describes, as the head of uci.toml explains.
 
     Examples:
         >>> lines = ["[two]", "title = 'Two'", "rows = 9", "columns = ['x', 'y']", "checksum = ''"]
         >>> records(chr(10).join(lines))["two"].shape
         (9, 1)
     """
-    return {name: _dataset(name, record) for name, record in tomllib.loads(text).items()}
+    return {name: _dataset(name, record) for name, record in sorted(tomllib.loads(text).items())}
 
 
 def _dataset(name: str, record: Mapping[str, Any]) -> Dataset:
@@ -266,22 +266,8 @@ def _dataset(name: str, record: Mapping[str, Any]) -> Dataset:
     return Dataset(name, source=source, **fields)
 
 
-def _recorded() -> dict[str, Dataset]:
-    """The records of all .toml files beside this one."""
-    texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.toml")]
-    found = {name: known for text in texts for name, known in records(text).items()}
-    return dict(sorted(found.items()))
+_FILES = Path(__file__).parent.glob("*.toml")
+SETS = records("\n".join(path.read_text(encoding="utf-8") for path in _FILES))
 
-
-SETS = _recorded()
-
-PAPER = (
-    "airfoil",
-    "aquatic_toxicity",
-    "boston_housing",
-    "building",
-    "concrete",
-    "real_estate",
-    "wine_red",
-    "yacht",
-)  # the sets that the paper's text and its tables list
+_LISTED = "airfoil aquatic_toxicity boston_housing building concrete real_estate wine_red yacht"
+PAPER = tuple(_LISTED.split())  # the sets that the paper's text and its tables list

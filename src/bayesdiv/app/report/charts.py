@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 from bayesdiv.app import plots
 from bayesdiv.app.report.markup import Html, element, joined
@@ -59,17 +59,12 @@ def series(labels: Sequence[tuple[str, str]]) -> list[Series]:
         >>> [one.light for one in series([("a", "KL"), ("b", "KL"), ("c", "JSA")])]
         ['#0072B2', '#a3437f', '#D55E00']
     """
-    found: list[Series] = []
-    taken: set[str] = set()
-    for place, (label, loss) in enumerate(labels):
-        if loss in ON_DARK and loss not in taken:
-            look = plots.COLOURS[loss], ON_DARK[loss], DASHES[loss]
-        else:
-            other = len(found) - len(taken)
-            look = (*OTHERS[other % len(OTHERS)], OTHER_DASHES[other % len(OTHER_DASHES)])
-        taken |= {loss} & ON_DARK.keys() if look[0] == plots.COLOURS.get(loss) else set()
-        found.append(Series(place, label, *look))
-    return found
+    own = {loss: (plots.COLOURS[loss], ON_DARK[loss], DASHES[loss]) for loss in ON_DARK}
+    others = ((*hues, dash) for hues, dash in zip(cycle(OTHERS), cycle(OTHER_DASHES), strict=False))
+    return [
+        Series(place, label, *(own.pop(loss) if loss in own else next(others)))
+        for place, (label, loss) in enumerate(labels)
+    ]
 
 
 def colours(every: Iterable[Series]) -> str:
@@ -84,7 +79,7 @@ def legend(entries: Iterable[tuple[Series, str]]) -> Html:
     """Names of the series beside a piece of their line."""
     items = []
     for one, text in entries:
-        line = element("path", d="M0 6H34", class_=f"line {one.kind}", stroke_dasharray=one.dash)
+        line = _path("M0 6H34", f"line {one.kind}", stroke_dasharray=one.dash)
         key = element("svg", line, class_="key", viewBox="0 0 34 12", aria_hidden="true")
         items.append(element("li", key, text))
     return element("ul", items, class_="legend")
@@ -203,32 +198,21 @@ class Frame:
     def line(self, points: Iterable[Point], look: Series, kind: str = "line") -> Html:
         """A line, with gaps where a value is not finite; a point between gaps is a dot."""
         places = [None, *self.places(points), None]
-        steps, alone = [], []
+        steps, alone = "", []
         for before, here, after in zip(places, places[1:], places[2:], strict=False):
             if here is None:
                 continue
             if before is None and after is None:
-                alone.append(self._circle(here, look, 2.5))
+                alone.append(_circle(*here, look, 2.5))
             else:
-                steps.append(f"{'M' if before is None else 'L'}{here[0]:.1f} {here[1]:.1f}")
-        path = element(
-            "path", d="".join(steps), class_=f"{kind} {look.kind}", stroke_dasharray=look.dash
-        )
-        return joined([path] if steps else [], alone)
+                steps += f"{'M' if before is None else 'L'}{here[0]:.1f} {here[1]:.1f}"
+        line = _path(steps, f"{kind} {look.kind}", stroke_dasharray=look.dash)
+        return joined([line] if steps else [], alone)
 
     def dots(self, points: Iterable[Point], look: Series, radii: Sequence[float]) -> Html:
         """Filled circles."""
         pairs = zip(self.places(points), radii, strict=True)
-        return joined(self._circle(place, look, r) for place, r in pairs if place is not None)
-
-    def _circle(self, place: Point, look: Series, radius: float) -> Html:
-        return element(
-            "circle",
-            cx=f"{place[0]:.1f}",
-            cy=f"{place[1]:.1f}",
-            r=f"{radius:.1f}",
-            class_=f"dot {look.kind}",
-        )
+        return joined(_circle(*place, look, r) for place, r in pairs if place is not None)
 
     def bars(self, intervals: Iterable[tuple[float, float, float]], look: Series) -> Html:
         """Upright strokes: a place and from where to where."""
@@ -237,7 +221,7 @@ class Frame:
             for x, low, high in intervals
             if self.up.holds(low) and self.up.holds(high)
         ]
-        return element("path", d="".join(steps), class_=f"bar {look.kind}")
+        return _path("".join(steps), f"bar {look.kind}")
 
     def crosses(self, points: Iterable[Point], size: float = 2.6) -> Html:
         """Small crosses in the colour of the text."""
@@ -246,12 +230,12 @@ class Frame:
             f"{2 * size}"
             for x, y in filter(None, self.places(points))
         ]
-        return element("path", d="".join(steps), class_="cross")
+        return _path("".join(steps), "cross")
 
     def guide(self, one: Point, other: Point) -> Html:
         """A thin straight line, such as the diagonal of a perfect forecast."""
         (x1, y1), (x2, y2) = ((self.x(x), self.y(y)) for x, y in (one, other))
-        return element("path", d=f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", class_="guide")
+        return _path(f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", "guide")
 
     def drawn(self, marks: Iterable[Html], description: str) -> Html:
         """The chart, its marks cut off at the frame."""
@@ -267,14 +251,22 @@ class Frame:
     def _axes(self) -> Html:
         low, end = self.height - BOTTOM, WIDTH - RIGHT
         ups = [(self.y(tick), _tick(tick)) for tick in self.up.ticks]
-        acrosses = [(self.x(tick), _tick(tick)) for tick in self.across.ticks]
+        acrosses = [self.x(tick) for tick in self.across.ticks]
         return joined(
-            (element("path", d=f"M{self.left:.1f} {y:.1f}H{end}", class_="grid") for y, _ in ups),
+            (_path(f"M{self.left:.1f} {y:.1f}H{end}", "grid") for y, _ in ups),
             (_text(self.left - 6, y + 4, text, "end") for y, text in ups),
-            (element("path", d=f"M{x:.1f} {low:.1f}v4", class_="axis") for x, _ in acrosses),
-            (_text(x, low + 16, text, "middle") for x, text in _apart(acrosses)),
-            element("path", d=f"M{self.left:.1f} {low:.1f}H{end}", class_="axis"),
+            (_path(f"M{x:.1f} {low:.1f}v4", "axis") for x in acrosses),
+            _path(f"M{self.left:.1f} {low:.1f}H{end}", "axis"),
             _text(0, 12, self.up.label, "start", "label"),
+            self.below(),
+        )
+
+    def below(self) -> Html:
+        """The numbers below and what they are."""
+        ticks = _apart([(self.x(tick), _tick(tick)) for tick in self.across.ticks])
+        low, end = self.height - BOTTOM, WIDTH - RIGHT
+        return joined(
+            (_text(x, low + 16, text, "middle") for x, text in ticks),
             _text(end, self.height - 4, self.across.label, "end", "label"),
         )
 
@@ -287,14 +279,8 @@ def _apart(ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     return list(ticks)
 
 
-@dataclass(frozen=True)
-class Whisker:
-    """Three quantiles of something, in a row of a chart."""
-
-    low: float
-    middle: float
-    high: float
-    look: Series
+Whisker = tuple[tuple[float, float, float], Series]
+"""Three quantiles of something, in a row of a chart."""
 
 
 def whiskers(rows: Sequence[tuple[str, Sequence[Whisker]]], across: Axis, description: str) -> Html:
@@ -309,31 +295,19 @@ def whiskers(rows: Sequence[tuple[str, Sequence[Whisker]]], across: Axis, descri
     left = 12 + LETTER * max(map(len, names))
     each = [max(16.0, 11.0 * len(inside) + 7) for _, inside in rows]
     frame = Frame(across, Axis("", 0.0, 1.0), left, 8 + sum(each) + BOTTOM)
-    low, marks, top = frame.height - BOTTOM, [], 8.0
+    marks, top = [], 8.0
     for tick in across.ticks:
-        line = "guide" if tick == 1 else "grid"
-        marks.append(element("path", d=f"M{frame.x(tick):.1f} 8V{low + 4}", class_=line))
+        line = f"M{frame.x(tick):.1f} 8V{frame.height - BOTTOM + 4}"
+        marks.append(_path(line, "guide" if tick == 1 else "grid"))
     for (_, inside), tall, name in zip(rows, each, names, strict=True):
         marks.append(_text(left - 6, top + tall / 2 + 4, name, "end"))
-        for place, one in enumerate(inside):
+        for place, (quantiles, look) in enumerate(inside):
             y = top + tall * (place + 0.5) / len(inside)
-            marks.append(_whisker(frame, one, y))
+            low, middle, high = map(frame.x, quantiles)
+            marks.append(_path(f"M{low:.1f} {y:.1f}H{high:.1f}", f"line {look.kind}"))
+            marks.append(_circle(middle, y, look, 3.6))
         top += tall
-    marks += [_text(x, low + 16, text, "middle") for x, text in _decades(frame)]
-    marks.append(_text(WIDTH - RIGHT, frame.height - 4, across.label, "end", "label"))
-    return _svg(frame.height, description, *marks)
-
-
-def _whisker(frame: Frame, one: Whisker, y: float) -> Html:
-    low, middle, high = (frame.x(v) for v in (one.low, one.middle, one.high))
-    return joined(
-        element("path", d=f"M{low:.1f} {y:.1f}H{high:.1f}", class_=f"line {one.look.kind}"),
-        element("circle", cx=f"{middle:.1f}", cy=f"{y:.1f}", r=3.6, class_=f"dot {one.look.kind}"),
-    )
-
-
-def _decades(frame: Frame) -> list[tuple[float, str]]:
-    return _apart([(frame.x(tick), _tick(tick)) for tick in frame.across.ticks])
+    return _svg(frame.height, description, *marks, frame.below())
 
 
 def _short(name: str, most: int = 18) -> str:
@@ -350,6 +324,15 @@ def _svg(height: float, description: str, *marks: Html | Iterable[Html]) -> Html
         role="img",
         aria_label=description,
     )
+
+
+def _path(steps: str, kind: str, **attributes: object) -> Html:
+    return element("path", d=steps, class_=kind, **attributes)
+
+
+def _circle(x: float, y: float, look: Series, radius: float) -> Html:
+    place = {"cx": f"{x:.1f}", "cy": f"{y:.1f}", "r": f"{radius:.1f}"}
+    return element("circle", **place, class_=f"dot {look.kind}")
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str | None = None) -> Html:

@@ -3,12 +3,23 @@
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from bayesdiv import metrics
 from bayesdiv.app.report.charts import Axis, Frame, legend
 from bayesdiv.app.report.examples import Example, Looked, ends, mean
-from bayesdiv.app.report.markup import Html, boxed, element, figure, joined, note, section, table
+from bayesdiv.app.report.markup import (
+    Html,
+    boxed,
+    charts,
+    element,
+    figure,
+    joined,
+    note,
+    section,
+    table,
+)
 from bayesdiv.app.report.reading import Tested
 from bayesdiv.app.rounding import number, rounded
 from bayesdiv.app.tasks.classification import Classification
@@ -24,8 +35,8 @@ UNCERTAINTY = (
 def sections(looked: Looked) -> list[Html]:
     """Reliability, ROC curve and confusion of networks that predict classes."""
     drawn = [
-        figure(_reliability(looked), element("b", "Reliability on test data")),
-        figure(_confidences(looked), element("b", "Predictions by confidence")),
+        figure(_reliability(looked), "Reliability on test data"),
+        figure(_confidences(looked), "Predictions by confidence"),
     ]
     said = (
         "Of the predictions made with some confidence, how many are right: on the diagonal as many "
@@ -39,7 +50,7 @@ def sections(looked: Looked) -> list[Html]:
             areas = [
                 f", AUC {number(metrics.auroc(one.predictive, one.y).item())}" for one, _ in looked
             ]
-            drawn.append(figure(_roc(looked), element("b", "ROC curve on test data")))
+            drawn.append(figure(_roc(looked), "ROC curve on test data"))
             said += f" AUC is the area under the ROC curve; class {positive} is positive."
         except ValueError as error:  # a class that the test part has none of
             said += f" There is no ROC curve: {error}."
@@ -47,8 +58,7 @@ def sections(looked: Looked) -> list[Html]:
         (look, f"{one.run.label}, ECE {number(_ece(one))}{area}")
         for (one, look), area in zip(looked, areas, strict=True)
     )
-    charts = element("div", drawn, class_="charts")
-    return [section(title, note(said), named, charts), _confusions(looked)]
+    return [section(title, note(said), named, charts(*drawn)), _confusions(looked)]
 
 
 def _classes_of(one: Tested) -> tuple[str, ...]:
@@ -66,9 +76,7 @@ def _reliability(looked: Looked) -> Html:
     for one, look in looked:
         bins = metrics.reliability(one.predictive, one.y, BINS)
         seen = bins.count > 0
-        points = list(
-            zip(bins.confidence[seen].tolist(), bins.accuracy[seen].tolist(), strict=True)
-        )
+        points = torch.stack([bins.confidence, bins.accuracy], 1)[seen].tolist()
         shares = (bins.count[seen] / bins.count.sum()).tolist()
         radii = [2.5 + 5 * math.sqrt(share) for share in shares]
         marks += [frame.line(points, look), frame.dots(points, look, radii)]
@@ -94,10 +102,8 @@ def _roc(looked: Looked) -> Html:
     marks = [frame.guide((0, 0), (1, 1))]
     for one, look in looked:
         curve = metrics.roc(one.predictive, one.y)
-        points = zip(
-            curve.false_positive_rate.tolist(), curve.true_positive_rate.tolist(), strict=True
-        )
-        marks.append(frame.line(points, look))
+        points = torch.stack([curve.false_positive_rate, curve.true_positive_rate], 1)
+        marks.append(frame.line(points.tolist(), look))
     return frame.drawn(marks, "True against false positive rate at every threshold")
 
 
@@ -132,19 +138,7 @@ def _matrix(counts: Tensor, names: Sequence[str]) -> Html:
             for called, (count, share) in enumerate(zip(row, shares, strict=True))
         )
         body.append(element("tr", element("th", names[k], scope="row"), cells))
-    head = element(
-        "tr",
-        element("th", "true \\ called", scope="col"),
-        (element("th", name, scope="col") for name in names),
-    )
-    whole = element(
-        "table",
-        element("thead", head),
-        element("tbody", body),
-        class_="matrix",
-        aria_label="Confusion",
-    )
-    return boxed(whole, "Confusion")
+    return boxed("Confusion", ["true \\ called", *names], body, class_="matrix")
 
 
 def _mistakes(counts: Tensor, names: Sequence[str]) -> Html:

@@ -60,28 +60,33 @@ def table(label: str, head: Sequence[Content], rows: Iterable[Sequence[Content]]
     The first cell of each row is its heading.
     """
     body = [
-        element(
-            "tr",
-            element("th", row[0], scope="row"),
-            (element("td", cell) for cell in row[1:]),
-        )
+        element("tr", element("th", row[0], scope="row"), (element("td", cell) for cell in row[1:]))
         for row in rows
     ]
-    heads = (element("th", cell, scope="col") for cell in head)
-    whole = element(
-        "table", element("thead", element("tr", heads)), element("tbody", body), aria_label=label
-    )
-    return boxed(whole, label)
+    return boxed(label, head, body)
 
 
-def boxed(content: Html, label: str) -> Html:
-    """A box that scrolls sideways, with the keyboard too."""
-    return element("div", content, class_="scroll", role="region", aria_label=label, tabindex=0)
+def boxed(label: str, head: Sequence[Content], body: Iterable[Html], **attributes: object) -> Html:
+    """A table of ready rows in a box that scrolls sideways, with the keyboard too."""
+    heads = element("tr", (element("th", cell, scope="col") for cell in head))
+    parts = element("thead", heads), element("tbody", body)
+    whole = element("table", *parts, **attributes, aria_label=label)
+    return element("div", whole, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
-def figure(drawing: Html, *caption: Content) -> Html:
-    """A drawing and what is said of it."""
-    return element("figure", element("figcaption", *caption), drawing)
+def figure(drawing: Html, title: str, said: str = "") -> Html:
+    """A drawing with its title and what is said of it."""
+    return element("figure", element("figcaption", element("b", title), said), drawing)
+
+
+def charts(*figures: Html) -> Html:
+    """Figures side by side where there is room."""
+    return element("div", figures, class_="charts")
+
+
+def problem(text: str) -> Html:
+    """A paragraph on what is not as it should be."""
+    return element("p", text, class_="problem")
 
 
 def data_uri(content: bytes, kind: str) -> str:

@@ -9,7 +9,7 @@ from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.report import classes, quantities, reading, sections
 from bayesdiv.app.report.charts import colours, series
 from bayesdiv.app.report.examples import Looked, pictures, rows
-from bayesdiv.app.report.markup import Html, document, element, joined, note, section
+from bayesdiv.app.report.markup import Html, document, element, note, problem, section
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
 
@@ -95,13 +95,9 @@ def _title(runs: Sequence[reading.Run]) -> str:
 
 
 def _without_data(reason: str) -> Html:
-    return element(
-        "p",
-        joined(
-            "The data could not be loaded again, so this page has no calibration, no confusion and "
-            f"no examples: {reason}."
-        ),
-        class_="problem",
+    return problem(
+        "The data could not be loaded again, so this page has no calibration, no confusion and no "
+        f"examples: {reason}."
     )
 
 

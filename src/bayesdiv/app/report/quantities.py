@@ -9,7 +9,7 @@ from bayesdiv import metrics
 from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.report.charts import Axis, Frame, Series, legend
 from bayesdiv.app.report.examples import Example, Looked, ends, mean
-from bayesdiv.app.report.markup import Html, element, figure, joined, note, section, table
+from bayesdiv.app.report.markup import Html, charts, element, figure, joined, note, section, table
 from bayesdiv.app.report.reading import Tested
 from bayesdiv.app.rounding import number
 
@@ -25,15 +25,15 @@ def sections(looked: Looked) -> list[Html]:
     """Intervals of each run, and whether they hold as many targets as they say."""
     up = _target_axis(looked)
     drawn = [figure(*_intervals(one, look, up)) for one, look in looked]
-    coverage = element("b", "Coverage of intervals"), "on the diagonal as many as they say"
+    coverage = "Coverage of intervals", "on the diagonal as many as they say"
     said = (
         "Test targets (crosses) in ascending order, each with the predictive mean (dot) and its "
         "90 % interval; then, for intervals of every level, how many of the test targets are "
         "inside."
     )
     named = legend((look, one.run.label) for one, look in looked)
-    charts = element("div", drawn, figure(_coverages(looked), *coverage), class_="charts")
-    return [section("Intervals", note(said), named, charts)]
+    drawn.append(figure(_coverages(looked), *coverage))
+    return [section("Intervals", note(said), named, charts(*drawn))]
 
 
 def _target_axis(looked: Looked) -> Axis:
@@ -49,7 +49,7 @@ def _units(one: Tested, values: Tensor) -> list[float]:
     return [float(value) for value in one.splits.task.to_units(values)]
 
 
-def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, Html, str]:
+def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, str, str]:
     order = one.y.argsort(stable=True)
     step = math.ceil(len(order) / MOST_INTERVALS)
     shown = order[::step]
@@ -74,7 +74,7 @@ def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, Html, str]:
     width = (high - low).mean().item() * _scale(one)
     said = f"{inside:.1%} of all targets inside, mean width {number(width)}"
     drawing = frame.drawn(marks, f"Targets, means and 90 % intervals of {one.run.name}")
-    return drawing, element("b", one.run.label), said
+    return drawing, one.run.label, said
 
 
 def _nth(step: int) -> str:

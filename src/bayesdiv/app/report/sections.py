@@ -10,16 +10,18 @@ import numpy as np
 
 from bayesdiv.app import metric
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.report.charts import (
-    Axis,
-    Frame,
-    Series,
-    Whisker,
-    legend,
-    linear,
-    whiskers,
+from bayesdiv.app.report.charts import Axis, Frame, Series, Whisker, legend, linear, whiskers
+from bayesdiv.app.report.markup import (
+    Html,
+    charts,
+    element,
+    figure,
+    joined,
+    note,
+    problem,
+    section,
+    table,
 )
-from bayesdiv.app.report.markup import Html, element, figure, joined, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number, rounded
 from bayesdiv.app.runs import leaves
@@ -93,11 +95,9 @@ def _seeds(runs: Sequence[Run]) -> Html:
     seeds = sorted({str(run.settings["data"].get("seed")) for run in runs})
     if len(seeds) == 1:
         return Html("")
-    return element(
-        "p",
+    return problem(
         f"The runs split the data by different seeds ({', '.join(seeds)}): they are tested on "
-        "different rows, and part of what they differ by comes from that.",
-        class_="problem",
+        "different rows, and part of what they differ by comes from that."
     )
 
 
@@ -145,9 +145,9 @@ def curves(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
     measure = runs[0].task.main
     title = metric.title(measure)
     drawn = [
-        figure(_likelihood(pairs), element("b", "Negative log-likelihood")),
+        figure(_likelihood(pairs), "Negative log-likelihood"),
         *_divergences(pairs),
-        figure(_single(pairs, f"validation_{measure}", title), element("b", f"Validation {title}")),
+        figure(_single(pairs, f"validation_{measure}", title), f"Validation {title}"),
     ]
     said = note(
         "Thin lines are training, bold ones validation; the dot marks the epoch whose weights were "
@@ -155,7 +155,7 @@ def curves(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
         "measure of its own."
     )
     named = legend((look, run.label) for run, look in pairs)
-    return section("Training", said, named, element("div", drawn, class_="charts"))
+    return section("Training", said, named, charts(*drawn))
 
 
 Pairs = Sequence[tuple[Run, Series]]
@@ -193,9 +193,7 @@ def _usual(curves: Iterable[Sequence[float]]) -> list[float]:
     finite = [curve for curve in finite if curve]
     if not finite:
         return []
-    low = min(map(min, finite))
-    high = max(map(median, finite))
-    highest = max(map(max, finite))
+    low, high, highest = min(map(min, finite)), max(map(median, finite)), max(map(max, finite))
     return [low, min(highest, low + 2.0 * (high - low) + 1e-6 * abs(low))]
 
 
@@ -209,7 +207,7 @@ def _divergences(pairs: Pairs) -> list[Html]:
     frame = Frame.of(_epochs(pairs), up)
     marks = [frame.line(_curve(run, "divergence"), look) for run, look in random]
     drawing = frame.drawn(marks, "Divergence of the posterior from the prior by epoch")
-    return [figure(drawing, element("b", "Divergence from the prior"))]
+    return [figure(drawing, "Divergence from the prior")]
 
 
 def _single(pairs: Pairs, key: str, title: str) -> Html:
@@ -268,10 +266,10 @@ def posterior(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
         "is the prior's own: the data have said nothing of that weight. The further below 1, the "
         "better it is known."
     )
-    charts = [
-        figure(_ratios(random, "scale"), element("b", "Posterior scale / prior scale")),
-        figure(_ratios(random, "loc"), element("b", "|posterior mean − prior mean| / prior scale")),
-    ]
+    drawn = charts(
+        figure(_ratios(random, "scale"), "Posterior scale / prior scale"),
+        figure(_ratios(random, "loc"), "|posterior mean − prior mean| / prior scale"),
+    )
     named = legend((look, run.label) for run, look, _ in random)
     head = ["tensor", "run", "shape", "prior scale", "scale 5 %", "50 %", "95 %"]
     head += ["|mean| 5 %", "50 %", "95 %"]
@@ -281,7 +279,6 @@ def posterior(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
         for one in each
     ]
     numbers = table("Posterior against prior, by weight tensor", head, rows)
-    drawn = element("div", charts, class_="charts")
     return section("Posterior against prior", said, aside, named, drawn, numbers)
 
 
@@ -294,9 +291,8 @@ def _ratios(random: Sequence[tuple[Run, Series, list[Tensors]]], what: str) -> H
     rows: dict[str, list[Whisker]] = {}
     for _, look, each in random:
         for one in each:
-            low, middle, high = one.scale if what == "scale" else one.loc
-            rows.setdefault(one.name, []).append(Whisker(low, middle, high, look))
-    every = [v for row in rows.values() for w in row for v in (w.low, w.middle, w.high)]
+            rows.setdefault(one.name, []).append((getattr(one, what), look))
+    every = [value for row in rows.values() for quantiles, _ in row for value in quantiles]
     across = Axis.around("1 is the prior's scale, logarithmic axis", [*every, 1.0], math.log10)
     title = {"scale": "Posterior scale", "loc": "Distance of the posterior mean from the prior's"}
     return whiskers(list(rows.items()), across, f"{title[what]} over the prior scale, by tensor")

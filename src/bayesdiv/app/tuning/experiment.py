@@ -14,9 +14,9 @@ from bayesdiv.app import task as tasks
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import described
-from bayesdiv.app.tuning.search import Aim, Search, Tell
 from bayesdiv.app.tuning.search import Best as BestTrial
-from bayesdiv.app.tuning.space import Space, given, outside, with_settings
+from bayesdiv.app.tuning.search import Search, Tell
+from bayesdiv.app.tuning.space import Space, Uniform, given, outside, with_settings
 from bayesdiv.app.tuning.workers import tune
 from bayesdiv.divergence import Divergence
 from bayesdiv.training.batches import Batches
@@ -77,22 +77,29 @@ def tune_experiment(
         raise ValueError(f"a range must be given for one setting at least, got {space}")
     for end in ("low", "high"):  # a range that the divergence refuses is refused before it begins
         with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
-    _check_aim(search.aim, splits)
+    keys, task = splits.task.searched, tasks.name_of(splits.task)
+    if search.aim.key not in keys:
+        known = ", ".join(keys)
+        raise ValueError(f"the aim of a {task} must be one of {known}, got {search.aim.key}")
     depends: dict[str, Any] = {
         **(about or {}),
-        "divergence": described(divergence),
-        "training": {**asdict(training), "hidden": list(training.hidden)},
+        **as_json(divergence, training),
         "space": {name: [r.low, r.high, type(r).__name__] for name, r in ranges.items()},
         "aim": search.aim.key,
         "folds": folds,
         "num_data": splits.num_data,
     }
-    objective = _Validation(
-        dealt(splits, folds, training.seed), divergence, training, space, search.aim.key
-    )
+    parts = dealt(splits, folds, training.seed)
+    objective = _Validation(parts, divergence, training, ranges, search.aim.key)
     begin = None if outside(divergence, training, space) else given(divergence, training, ranges)
     found = tune(objective, search, start=begin, about=depends, tell=tell)
     return Tuned(*with_settings(divergence, training, found.settings), found)
+
+
+def as_json(divergence: Divergence, training: Training) -> dict[str, Any]:
+    """Divergence and training as JSON gives them back."""
+    how = {**asdict(training), "hidden": list(training.hidden)}
+    return {"divergence": described(divergence), "training": how}
 
 
 def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
@@ -140,12 +147,11 @@ class _Validation:
     parts: list[Splits]
     divergence: Divergence
     training: Training
-    space: Space
+    ranges: Mapping[str, Uniform]
     key: str
 
     def __call__(self, trial: Trial) -> float:
-        ranges = self.space.ranges(self.divergence)
-        settings = {name: range_.suggest(trial, name) for name, range_ in ranges.items()}
+        settings = {name: range_.suggest(trial, name) for name, range_ in self.ranges.items()}
         divergence, training = with_settings(self.divergence, self.training, settings)
         courses = [_course(part, divergence, training, self.key) for part in self.parts]
         every = max(1, training.epochs // REPORTS)
@@ -195,9 +201,3 @@ def _course(
         kept[own].restore()
         values[own] = experiments.evaluate(experiment, splits, halves[other])[key]
     yield sum(values) / 2
-
-
-def _check_aim(aim: Aim, splits: Splits) -> None:
-    keys, task = splits.task.searched, tasks.name_of(splits.task)
-    if aim.key not in keys:
-        raise ValueError(f"the aim of a {task} must be one of {', '.join(keys)}, got {aim.key}")

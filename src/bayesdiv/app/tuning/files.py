@@ -2,19 +2,17 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import bayesdiv
-from bayesdiv import divergence as divergences
 from bayesdiv.app import plots, runs
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import described
-from bayesdiv.app.tuning.experiment import Tuned
-from bayesdiv.app.tuning.plots import search_contour, search_history
+from bayesdiv.app.tuning.experiment import Tuned, as_json
+from bayesdiv.app.tuning.plots import search_history, search_slices
 from bayesdiv.app.tuning.search import Aim, Tried
-from bayesdiv.app.tuning.space import Space
 from bayesdiv.divergence import Divergence
 
 BEST, TRIALS, RESULT = "best.yaml", "trials.csv", "result.json"
@@ -30,13 +28,7 @@ def write(
 ) -> None:
     """The best settings for `bayesdiv train --config`, all trials as a table, and two figures.
 
-    Args:
-        folder: where.
-        source: where the data come from, as the command line has it.
-        tuned: what was found.
-        tried: all trials.
-        aim: what was searched for.
-        name: of the data.
+    `source` says where the data come from, as the command line has it, and `name` what they are.
     """
     import yaml  # type: ignore[import-untyped]
 
@@ -49,35 +41,24 @@ def write(
     text = f"# bayesdiv train {source['data']} --config {BEST} --out FOLDER\n"
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
     runs.write(folder / TRIALS, _csv(tried).encode())
-    across, up = [f.name for f in fields(Space) if f.name in tuned.best.settings][:2]
     title = f"{name}: {type(tuned.divergence).__name__}, {len(tried)} trials"
-    plots.save(search_contour(tried, (across, up), aim, title), folder / "contour.png")
+    plots.save(search_slices(tried, aim, title), folder / "slices.png")
     plots.save(search_history(tried, aim, title), folder / "history.png")
 
 
 def _as_config(divergence: Divergence) -> dict[str, Any]:
-    kind = type(divergence)
-    ours = getattr(divergences, kind.__name__, None) is kind
-    path = (
-        f"bayesdiv.divergence.{kind.__name__}" if ours else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    given = {key: value for key, value in (described(divergence) or {}).items() if key != "kind"}
-    return {"class_path": path, "init_args": given} if given else {"class_path": path}
+    given = dict(described(divergence) or {})
+    kind = given.pop("kind")
+    path = {"class_path": kind if "." in kind else f"bayesdiv.divergence.{kind}"}
+    return {**path, "init_args": given} if given else path
 
 
 def _csv(tried: Sequence[Tried]) -> str:
     import pandas as pd
 
+    last = ("value", "state", "seconds", "retry_of", "reason")
     rows = [
-        {
-            "trial": trial.number,
-            **trial.settings,
-            "value": trial.value,
-            "state": trial.state,
-            "seconds": trial.seconds,
-            "retry_of": trial.retry_of,
-            "reason": trial.reason,
-        }
+        {"trial": trial.number, **trial.settings, **{name: getattr(trial, name) for name in last}}
         for trial in tried
         if trial.state != "waiting"
     ]
@@ -96,8 +77,4 @@ def kept(path: Path) -> list[dict[str, Any]]:
 
 def depends(divergence: Divergence, training: Training) -> dict[str, Any]:
     """All that a training depends on besides its data, as JSON gives it back."""
-    return {
-        "version": bayesdiv.__version__,
-        "divergence": described(divergence),
-        "training": {**asdict(training), "hidden": list(training.hidden)},
-    }
+    return {"version": bayesdiv.__version__, **as_json(divergence, training)}

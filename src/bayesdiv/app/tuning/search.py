@@ -68,12 +68,10 @@ class Search:
     retries: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("trials", "workers", "heartbeat"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("seed", "retries"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        least = {"trials": 1, "workers": 1, "heartbeat": 1, "seed": 0, "retries": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
 
 
 class Tried(NamedTuple):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from optuna.trial import Trial
 
@@ -23,7 +23,10 @@ class Uniform:
     high: float
 
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(
+                f"a range must be finite with low below high, got {self.low} and {self.high}"
+            )
 
     def suggest(self, trial: Trial, name: str) -> float:
         """The value for a trial."""
@@ -31,7 +34,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class LogUniform:
+class LogUniform(Uniform):
     """A setting between two positive numbers, whose logarithm is searched.
 
     Examples:
@@ -39,25 +42,14 @@ class LogUniform:
         LogUniform(low=0.001, high=100.0)
     """
 
-    low: float
-    high: float
-
     def __post_init__(self) -> None:
-        _check_range(self.low, self.high)
+        super().__post_init__()
         if self.low <= 0:
             raise ValueError(f"low must be positive on a logarithmic scale, got {self.low}")
 
     def suggest(self, trial: Trial, name: str) -> float:
         """The value for a trial."""
         return trial.suggest_float(name, self.low, self.high, log=True)
-
-
-Range = Uniform | LogUniform
-
-
-def _check_range(low: float, high: float) -> None:
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"a range must be finite with low below high, got {low} and {high}")
 
 
 @dataclass(frozen=True)
@@ -74,20 +66,16 @@ class Space:
         LogUniform(low=0.001, high=100.0)
     """
 
-    alpha: Range | None = field(default_factory=lambda: Uniform(0.0, 1.0))
-    strength: Range | None = field(default_factory=lambda: LogUniform(1e-3, 1e2))
-    learning_rate: Range | None = field(default_factory=lambda: LogUniform(3e-4, 3e-2))
+    alpha: Uniform | None = Uniform(0.0, 1.0)
+    strength: Uniform | None = LogUniform(1e-3, 1e2)
+    learning_rate: Uniform | None = LogUniform(3e-4, 3e-2)
 
-    def ranges(self, divergence: Divergence) -> dict[str, Range]:
+    def ranges(self, divergence: Divergence) -> dict[str, Uniform]:
         """What is searched with this divergence, by name."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not _has_alpha(divergence):
+        if "alpha" not in {f.name for f in fields(divergence)}:  # type: ignore[arg-type]
             del given["alpha"]
         return {name: range_ for name, range_ in given.items() if range_ is not None}
-
-
-def _has_alpha(divergence: Divergence) -> bool:
-    return "alpha" in {f.name for f in fields(divergence)}  # type: ignore[arg-type]
 
 
 def with_settings(

@@ -16,6 +16,7 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from bayesdiv.app.extra import quiet
 from bayesdiv.app.tuning.search import Best, Search, Tried
 
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
@@ -63,16 +64,14 @@ def tried_in(study: optuna.Study) -> list[Tried]:
 
 
 def _as_tried(trial: FrozenTrial) -> Tried:
-    failed = trial.state == TrialState.FAIL
     reason = trial.user_attrs.get("reason", "")
     state = trial.state.name.lower()
-    if failed:
+    if trial.state == TrialState.FAIL:
         state = "stopped" if reason == STOPPED else "failed"
-    value = None if failed else trial.value
     return Tried(
         trial.number,
         dict(trial.params),
-        value,
+        trial.value,
         state,
         reason,
         None if trial.duration is None else trial.duration.total_seconds(),
@@ -93,7 +92,8 @@ def sampler(search: Search, number: int = 0) -> TPESampler:
 @contextlib.contextmanager
 def opened(search: Search) -> Iterator[tuple[optuna.Study, RDBStorage]]:
     """The study of a search and its database, made where there is none."""
-    with _quiet():
+    with quiet(logging.getLogger("optuna"), logging.ERROR), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # what heartbeats are called
         storage = _storage(search)
         try:
             study = optuna.create_study(
@@ -108,20 +108,6 @@ def opened(search: Search) -> Iterator[tuple[optuna.Study, RDBStorage]]:
         finally:
             storage.remove_session()
             storage.engine.dispose()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Optuna says nothing on its own: heartbeats are called experimental, trials are logged."""
-    logger = logging.getLogger("optuna")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _storage(search: Search) -> RDBStorage:
@@ -192,15 +178,11 @@ class OtherStudy(ValueError):
     """A study that was begun with other settings; `differs` says which."""
 
     def __init__(self, name: str, differs: str) -> None:
-        super().__init__(name, differs)
-        self.name = name
-        self.differs = differs
-
-    def __str__(self) -> str:
-        return (
-            f"the study {self.name!r} was begun with other settings: {self.differs}; "
-            "choose another name or storage"
+        super().__init__(
+            f"the study {name!r} was begun with other settings: {differs}; choose another name or "
+            "storage"
         )
+        self.differs = differs
 
 
 def check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:

@@ -4,12 +4,10 @@ import contextlib
 import math
 import multiprocessing
 import signal
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -204,16 +202,14 @@ class WorkerFailed(RuntimeError):
 
 def _supervise(objective: Objective, search: Search, tell: Tell | None) -> None:
     """Start the workers and wait; one that is killed leaves its trials to the others."""
-    processes, reports = _started(objective, search)
+    processes = _started(objective, search)
     try:
         with opened(search) as (study, _):
             while alive := [process for process in processes if process.is_alive()]:
                 _told(study, tell)
                 wait([process.sentinel for process in alive], timeout=PAUSE)
-                for report in reports:
-                    _raise_what_it_tells(report)
-            for report in reports:
-                _raise_what_it_tells(report)
+                _check_workers(study, processes)
+            _check_workers(study, processes)
             _told(study, tell)
             counted = _counted(study, search.trials)
             done = sum(trial.state.is_finished() for trial in counted)
@@ -229,19 +225,14 @@ def _supervise(objective: Objective, search: Search, tell: Tell | None) -> None:
             process.kill()
 
 
-def _started(objective: Objective, search: Search) -> tuple[list[BaseProcess], list[Connection]]:
+def _started(objective: Objective, search: Search) -> list[BaseProcess]:
     context = multiprocessing.get_context("spawn")
-    processes: list[BaseProcess] = []
-    reports = []
+    found: list[BaseProcess] = []
     with _deaf():
         for _ in range(search.workers):
-            report, send = context.Pipe(duplex=False)
-            process = context.Process(target=_worker, args=(objective, search, send), daemon=True)
-            process.start()
-            send.close()
-            processes.append(process)
-            reports.append(report)
-    return processes, reports
+            found.append(context.Process(target=_worker, args=(objective, search), daemon=True))
+            found[-1].start()
+    return found
 
 
 @contextlib.contextmanager
@@ -257,28 +248,16 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _worker(objective: Objective, search: Search, report: Connection) -> None:
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
+def _worker(objective: Objective, search: Search) -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     torch.set_num_threads(1)  # workers side by side are faster than threads
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         _work(objective, search, None)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        report.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
-        sys.exit(1)
 
 
-def _raise_what_it_tells(report: Connection) -> None:
-    try:
-        if not report.poll():
-            return
-        sentence, trace = report.recv()
-    except EOFError:
-        return
-    failed = WorkerFailed(f"a worker failed with {sentence}")
-    failed.add_note(trace)
-    raise failed
+def _check_workers(study: optuna.Study, processes: Sequence[BaseProcess]) -> None:
+    """Raise what the study says of a worker that failed; its own traceback is on stderr."""
+    if any(process.exitcode == 1 for process in processes):
+        found = [trial.reason for trial in tried_in(study) if trial.state == "failed"]
+        reasons = [reason for reason in found if reason]  # one that was killed has none
+        raise WorkerFailed(f"a worker failed with {reasons[-1] if reasons else 'an error'}")
