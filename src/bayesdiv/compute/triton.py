@@ -7,7 +7,7 @@ the same noise once more. All are custom operators of torch: a compiler takes th
 a CUDA graph may hold them.
 
 Without Triton the module can be imported and nothing in it called. What runs on a block of weights
-is in `bayesdiv.compute.programs`.
+is in `bayesdiv.compute.triton_programs`.
 """
 
 # torch.library has no types for its decorators.
@@ -16,6 +16,7 @@ is in `bayesdiv.compute.programs`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard, cast
@@ -119,12 +120,7 @@ def total(
 ) -> Tensor:
     """The divergence summed over the last axis, (…), differentiable by loc and rho.
 
-    Args:
-        kernel: the rule, its alpha and its table.
-        loc: mean of each weight, (…, weights), float32.
-        rho: the scale is softplus(rho).
-        prior_loc: a number, one per weight, or one per weight and trial.
-        prior_scale: likewise.
+    Both sides of the prior are a number, one per weight, or one per weight and trial.
     """
     call = _total if torch.compiler.is_compiling() else _Total.apply
     return cast(Tensor, call(loc, rho, prior_loc, prior_scale, kernel.table, *kernel[:3]))
@@ -140,13 +136,7 @@ def draw(
     """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho.
 
     The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
-
-    Args:
-        loc: mean of each weight, float32.
-        rho: the scale is softplus(rho).
-        samples: how many.
-        dtype: of the draws; the sums are made in float32.
-        seed: of the noise; None takes one from torch's generator.
+    The sums are made in float32, whatever the dtype of the draws.
     """
     call = _draw if torch.compiler.is_compiling() else _Draw.apply
     return cast(Tensor, call(loc, rho, _seed(loc, seed), samples, dtype))
@@ -174,21 +164,29 @@ def draw_and_total(
     The same as `draw` and `total`, for weights without trials.
     """
     call = _both if torch.compiler.is_compiling() else _Both.apply
-    return cast(
-        tuple[Tensor, Tensor],
-        call(
-            *(loc, rho, prior_loc, prior_scale, kernel.table),
-            *(_seed(loc, seed), samples, dtype, *kernel[:3]),
-        ),
-    )
+    sides = (loc, rho, prior_loc, prior_scale, kernel.table)
+    made = call(*sides, _seed(loc, seed), samples, dtype, *kernel[:3])
+    return cast(tuple[Tensor, Tensor], made)
 
 
 # --- the operators -------------------------------------------------------------------------------
 
-_TOTAL = (
-    "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, int rule, "
-    "float alpha, float bound"
-)
+_POSTERIOR = "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table"
+_RULE = "int rule, float alpha, float bound"
+_TOTAL = f"{_POSTERIOR}, {_RULE}"
+_BOTH = f"{_POSTERIOR}, Tensor seed, SymInt samples, ScalarType dtype, {_RULE}"
+
+
+def _operator(name: str, run: Callable[..., Any], schema: str, fake: Callable[..., Any]) -> Any:
+    """The operator for a compiler, to which `fake` shows the results' shapes."""
+    made = torch.library.custom_op(f"bayesdiv::{name}", run, mutates_args=(), schema=schema)
+    made.register_fake(fake)
+    return made
+
+
+def _two_like(side: Tensor) -> tuple[Tensor, Tensor]:
+    one = torch.empty_like(side, memory_format=torch.contiguous_format)
+    return one, torch.empty_like(one)
 
 
 def _sum(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
@@ -204,14 +202,9 @@ def _sum(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
     return parts.sum(-1).to(loc.dtype)
 
 
-_total = torch.library.custom_op(
-    "bayesdiv::total", _sum, mutates_args=(), schema=f"({_TOTAL}) -> Tensor"
+_total = _operator(
+    "total", _sum, f"({_TOTAL}) -> Tensor", lambda loc, *_: loc.new_empty(loc.shape[:-1])
 )
-
-
-@_total.register_fake
-def _(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
-    return loc.new_empty(loc.shape[:-1])
 
 
 def _gradients(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -226,20 +219,12 @@ def _gradients(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tens
     return d_loc, d_rho
 
 
-_total_backward = torch.library.custom_op(
-    "bayesdiv::total_backward",
+_total_backward = _operator(
+    "total_backward",
     _gradients,
-    mutates_args=(),
-    schema=f"(Tensor grad, {_TOTAL}) -> (Tensor, Tensor)",
+    f"(Tensor grad, {_TOTAL}) -> (Tensor, Tensor)",
+    lambda _, loc, *__: _two_like(loc),
 )
-
-
-@_total_backward.register_fake
-def _(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return (
-        torch.empty_like(loc, memory_format=torch.contiguous_format),
-        torch.empty_like(rho, memory_format=torch.contiguous_format),
-    )
 
 
 def _keep_total(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -263,10 +248,14 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         found = _gradients(grad, *ctx.saved_tensors, *ctx.rest)
-        if torch.is_grad_enabled():
-            loc, rho = ctx.saved_tensors[:2]
-            found = tuple(refuse_second(one, loc, rho) for one in found)  # type: ignore[assignment]
-        return (*found, *(None,) * 6)
+        return (*_once(found, ctx), *(None,) * 6)
+
+
+def _once(found: tuple[Tensor, Tensor], ctx: Any) -> Iterable[Tensor]:
+    """The gradients, which refuse to be differentiated where that is to be possible."""
+    if not torch.is_grad_enabled():
+        return found
+    return (refuse_second(one, *ctx.saved_tensors[:2]) for one in found)
 
 
 def _arguments(
@@ -311,17 +300,12 @@ def _drawn(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dt
     return drawn
 
 
-_draw = torch.library.custom_op(
-    "bayesdiv::draw",
+_draw = _operator(
+    "draw",
     _drawn,
-    mutates_args=(),
-    schema="(Tensor loc, Tensor rho, Tensor seed, SymInt samples, ScalarType dtype) -> Tensor",
+    "(Tensor loc, Tensor rho, Tensor seed, SymInt samples, ScalarType dtype) -> Tensor",
+    lambda loc, _, __, samples, dtype: loc.new_empty((samples, *loc.shape), dtype=dtype),
 )
-
-
-@_draw.register_fake
-def _(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dtype) -> Tensor:
-    return loc.new_empty((samples, *loc.shape), dtype=dtype)
 
 
 def _to_parameters(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
@@ -336,18 +320,12 @@ def _to_parameters(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Ten
     return d_loc, d_rho
 
 
-_draw_backward = torch.library.custom_op(
-    "bayesdiv::draw_backward",
+_draw_backward = _operator(
+    "draw_backward",
     _to_parameters,
-    mutates_args=(),
-    schema="(Tensor grad, Tensor rho, Tensor seed) -> (Tensor, Tensor)",
+    "(Tensor grad, Tensor rho, Tensor seed) -> (Tensor, Tensor)",
+    lambda _, rho, __: _two_like(rho),
 )
-
-
-@_draw_backward.register_fake
-def _(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
-    like = torch.empty_like(rho, memory_format=torch.contiguous_format)
-    return like, torch.empty_like(like)
 
 
 def _keep_seed(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -379,12 +357,6 @@ class _Draw(torch.autograd.Function):
         return long.sum(0), (long * noise).sum(0) * rho.sigmoid(), None, None, None
 
 
-_BOTH = (
-    "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, Tensor seed, "
-    "SymInt samples, ScalarType dtype, int rule, float alpha, float bound"
-)
-
-
 def _draw_and_sum(
     loc: Tensor,
     rho: Tensor,
@@ -410,17 +382,12 @@ def _draw_and_sum(
     return drawn, parts.sum(-1).to(loc.dtype)
 
 
-_both = torch.library.custom_op(
-    "bayesdiv::draw_and_total",
+_both = _operator(
+    "draw_and_total",
     _draw_and_sum,
-    mutates_args=(),
-    schema=f"({_BOTH}) -> (Tensor, Tensor)",
+    f"({_BOTH}) -> (Tensor, Tensor)",
+    lambda loc, *rest: (loc.new_empty((rest[5], *loc.shape), dtype=rest[6]), loc.new_empty(())),
 )
-
-
-@_both.register_fake
-def _(loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return loc.new_empty((rest[4], *loc.shape), dtype=rest[5]), loc.new_empty(())
 
 
 def _both_gradients(
@@ -441,24 +408,13 @@ def _both_gradients(
     return d_loc, d_rho
 
 
-_both_backward = torch.library.custom_op(
-    "bayesdiv::draw_and_total_backward",
+_both_backward = _operator(
+    "draw_and_total_backward",
     _both_gradients,
-    mutates_args=(),
-    schema=(
-        "(Tensor grad_drawn, Tensor grad_total, Tensor loc, Tensor rho, Tensor prior_loc, "
-        "Tensor prior_scale, Tensor? table, Tensor seed, int rule, float alpha, float bound) "
-        "-> (Tensor, Tensor)"
-    ),
+    f"(Tensor grad_drawn, Tensor grad_total, {_POSTERIOR}, Tensor seed, {_RULE}) "
+    "-> (Tensor, Tensor)",
+    lambda _, __, loc, *___: _two_like(loc),
 )
-
-
-@_both_backward.register_fake
-def _(
-    grad_drawn: Tensor, grad_total: Tensor, loc: Tensor, rho: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor]:
-    like = torch.empty_like(loc, memory_format=torch.contiguous_format)
-    return like, torch.empty_like(like)
 
 
 def _keep_both(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -482,7 +438,4 @@ class _Both(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
         found = _both_gradients(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule)
-        if torch.is_grad_enabled():
-            loc, rho = ctx.saved_tensors[:2]
-            found = tuple(refuse_second(one, loc, rho) for one in found)  # type: ignore[assignment]
-        return (*found, *(None,) * 9)
+        return (*_once(found, ctx), *(None,) * 9)

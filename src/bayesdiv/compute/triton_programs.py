@@ -54,27 +54,16 @@ TURN, NEAR, TINY = constant(2 * math.pi), constant(0.05), constant(-15.0)
 GREAT = constant(1e38)
 
 
+# Arguments stand in groups: what is written, the posterior, the prior, the rule.
+# fmt: off
 # --- the divergences -----------------------------------------------------------------------------
 
 
 @jit
 def forward(
-    parts,
-    loc,
-    rho,
-    count,
-    prior_loc,
-    loc_trial,
-    loc_step,
-    prior_scale,
-    scale_trial,
-    scale_step,
-    table,
-    alpha,
-    beta,
-    bound,
-    rule: tl.constexpr,
-    BLOCK: tl.constexpr,
+    parts, loc, rho, count,
+    prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
+    table, alpha, beta, bound, rule: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """The sum over one block of one trial."""
     block, trial = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -86,11 +75,7 @@ def forward(
         tl.load(rho + start + place, mask=inside, other=0.0),
         tl.load(prior_loc + trial * loc_trial + place * loc_step, mask=inside, other=0.0),
         tl.load(prior_scale + trial * scale_trial + place * scale_step, mask=inside, other=1.0),
-        table,
-        alpha,
-        beta,
-        bound,
-        rule,
+        table, alpha, beta, bound, rule,
     )
     whole = tl.sum(tl.where(inside, value, 0.0).to(tl.float64), 0)
     tl.store(parts + trial * tl.num_programs(0) + block, whole)
@@ -98,24 +83,9 @@ def forward(
 
 @jit
 def backward(
-    d_loc,
-    d_rho,
-    grad,
-    loc,
-    rho,
-    count,
-    prior_loc,
-    loc_trial,
-    loc_step,
-    prior_scale,
-    scale_trial,
-    scale_step,
-    table,
-    alpha,
-    beta,
-    bound,
-    rule: tl.constexpr,
-    BLOCK: tl.constexpr,
+    d_loc, d_rho, grad, loc, rho, count,
+    prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
+    table, alpha, beta, bound, rule: tl.constexpr, BLOCK: tl.constexpr,
 ):
     """Both gradients of one block of one trial."""
     block, trial = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -127,17 +97,14 @@ def backward(
         tl.load(rho + start + place, mask=inside, other=0.0),
         tl.load(prior_loc + trial * loc_trial + place * loc_step, mask=inside, other=0.0),
         tl.load(prior_scale + trial * scale_trial + place * scale_step, mask=inside, other=1.0),
-        table,
-        alpha,
-        beta,
-        bound,
-        rule,
+        table, alpha, beta, bound, rule,
     )
     factor = tl.load(grad + trial)
     tl.store(d_loc + start + place, factor * by_loc, mask=inside)
     tl.store(d_rho + start + place, factor * by_rho, mask=inside)
 
 
+# fmt: on
 if os.environ.get("TRITON_INTERPRET") == "1":  # which has no functions of the card
 
     @jit
@@ -299,6 +266,7 @@ def _look_up(delta, ratio, log_ratio, table, bound):
     )
 
 
+# fmt: off
 # --- the draws -----------------------------------------------------------------------------------
 
 
@@ -310,13 +278,7 @@ def draw_forward(drawn, loc, rho, seed, count, samples, LANES: tl.constexpr):
     _store_draws(
         drawn + place,
         tl.load(loc + place, mask=inside, other=0.0),
-        scale,
-        tl.load(seed),
-        lane,
-        inside,
-        count,
-        samples,
-        LANES,
+        scale, tl.load(seed), lane, inside, count, samples, LANES,
     )
 
 
@@ -332,25 +294,9 @@ def draw_gradients(d_loc, d_rho, grad, rho, seed, count, samples, LANES: tl.cons
 
 @jit
 def both_forward(
-    parts,
-    drawn,
-    seed,
-    samples,
-    loc,
-    rho,
-    count,
-    prior_loc,
-    loc_trial,
-    loc_step,
-    prior_scale,
-    scale_trial,
-    scale_step,
-    table,
-    alpha,
-    beta,
-    bound,
-    rule: tl.constexpr,
-    LANES: tl.constexpr,
+    parts, drawn, seed, samples, loc, rho, count,
+    prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
+    table, alpha, beta, bound, rule: tl.constexpr, LANES: tl.constexpr,
 ):
     """The sum over one block, and all draws of it: loc and rho are read once."""
     place, lane, inside = _block(count, LANES)
@@ -361,11 +307,7 @@ def both_forward(
         at_rho,
         tl.load(prior_loc + place * loc_step, mask=inside, other=0.0),
         tl.load(prior_scale + place * scale_step, mask=inside, other=1.0),
-        table,
-        alpha,
-        beta,
-        bound,
-        rule,
+        table, alpha, beta, bound, rule,
     )
     whole = tl.sum(tl.where(inside, value, 0.0).to(tl.float64), 0)
     tl.store(parts + tl.program_id(0), whole)
@@ -375,27 +317,9 @@ def both_forward(
 
 @jit
 def both_gradients(
-    d_loc,
-    d_rho,
-    grad_total,
-    grad_drawn,
-    seed,
-    samples,
-    loc,
-    rho,
-    count,
-    prior_loc,
-    loc_trial,
-    loc_step,
-    prior_scale,
-    scale_trial,
-    scale_step,
-    table,
-    alpha,
-    beta,
-    bound,
-    rule: tl.constexpr,
-    LANES: tl.constexpr,
+    d_loc, d_rho, grad_total, grad_drawn, seed, samples, loc, rho, count,
+    prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
+    table, alpha, beta, bound, rule: tl.constexpr, LANES: tl.constexpr,
 ):
     """The gradients by way of the sum and of the draws, added up before they are written."""
     place, lane, inside = _block(count, LANES)
@@ -405,11 +329,7 @@ def both_gradients(
         at_rho,
         tl.load(prior_loc + place * loc_step, mask=inside, other=0.0),
         tl.load(prior_scale + place * scale_step, mask=inside, other=1.0),
-        table,
-        alpha,
-        beta,
-        bound,
-        rule,
+        table, alpha, beta, bound, rule,
     )
     drawn_loc, drawn_scale = _sum_draws(
         grad_drawn + place, tl.load(seed), lane, inside, count, samples, LANES
@@ -420,6 +340,7 @@ def both_gradients(
     tl.store(d_rho + place, factor * by_rho + drawn_scale * slope, mask=inside)
 
 
+# fmt: on
 @jit
 def _block(count, LANES: tl.constexpr):
     """The places of four weights a lane, the lanes' counters, and which places there are."""
