@@ -564,8 +564,7 @@ def test_tune_shows_its_trials_and_what_the_best_is_worth_on_test_data(numbers, 
     (marked,) = [line for line in out.splitlines() if "* " in line and "trials" not in line]
     assert marked.split()[0] == str(best)
     assert marked.split()[1] == f"{found['alpha'][best]:.3g}"
-    for name in ("slices.png", "history.png"):
-        assert Path("tunings/numbers-JSA", name).read_bytes().startswith(b"\x89PNG")
+    assert Path("tunings/numbers-JSA/search.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_terminal_shows_the_trials_while_they_run(numbers, monkeypatch):

@@ -286,19 +286,6 @@ def test_trials_planned_twice_are_run_once(tmp_path):
     assert states == ["complete"] * 5 + ["waiting"] * 5
 
 
-def test_a_long_search_is_planned_part_by_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "AHEAD", 3)
-    waiting = []
-    search = Search(tmp_path / "study.db", trials=8)
-    workers.tune(bowl, search, tell=lambda tried: waiting.append(states_of(tried).count("waiting")))
-    assert max(waiting) == 2
-    assert states_of(studies.trials(search)) == ["complete"] * 8
-
-
-def states_of(tried) -> list[str]:
-    return [one.state for one in tried]
-
-
 def test_a_trial_that_another_process_has_taken_over_does_not_count_here(tmp_path):
     """A process that slept past its heartbeat wakes up when its trial is failed and retried."""
     search, calls = Search(tmp_path / "study.db", trials=2), []
@@ -578,7 +565,7 @@ def tried_with(values: list[float]) -> list[searches.Tried]:
 
 def worse_than_shown(values: list[float], aim: searches.Aim) -> list[float]:
     """The numbers of the trials that the history marks as worse than shown."""
-    axes = search_plots.search_history(tried_with(values), aim, "").axes[0]
+    axes = search_plots.search_figure(tried_with(values), aim, "").axes[0]
     marks = [c for c in axes.collections if c.get_label() == "worse than shown"]
     return [x for mark in marks for x, _ in mark.get_offsets().tolist()]
 
@@ -592,11 +579,11 @@ def test_the_history_marks_the_trials_far_off_and_never_the_best(aim):
     assert worse_than_shown([*near, sign * 99.0], aim) == [4]
 
 
-def test_the_slices_have_a_panel_per_setting_and_the_value_of_each_trial():
+def test_a_search_is_drawn_over_each_setting_with_the_value_of_each_trial():
     values = [5.4 + 0.01 * k for k in range(12)]
-    figure = search_plots.search_slices(tried_with(values), searches.NLL, "")
-    assert [axes.get_xlabel() for axes in figure.axes] == ["alpha", "strength"]
-    assert [axes.get_xscale() for axes in figure.axes] == ["linear", "log"]
-    points = figure.axes[0].collections[0].get_offsets().tolist()
+    figure = search_plots.search_figure(tried_with(values), searches.NLL, "")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["trial", "alpha", "strength"]
+    assert [axes.get_xscale() for axes in figure.axes] == ["linear", "linear", "log"]
+    points = figure.axes[1].collections[0].get_offsets().tolist()
     assert [x for x, _ in points] == pytest.approx([(k * 0.37) % 1 for k in range(12)])
     assert [y for _, y in points] == pytest.approx(values)

@@ -65,10 +65,11 @@ class Keeper:
         return self._resume(self.folder)
 
     def _resume(self, folder: Path) -> int:
-        best = _Holder(self.done.best.state)
-        parts = {**self.parts, "best": best}
-        told = runs.load_state(folder / runs.CHECKPOINT, parts, self.optimizer)
-        kept = Kept(told["best_epoch"], told["best_nll"], best.state())
+        best = {f"best {name}": part for name, part in self.parts.items()}
+        runs.load_state(folder / runs.CHECKPOINT, best)
+        state = state_of(self.parts)  # before the modules take what they held last
+        told = runs.load_state(folder / runs.CHECKPOINT, self.parts, self.optimizer)
+        kept = Kept(told["best_epoch"], told["best_nll"], state)
         self.done = _Done(told["epoch"], self._whole_state(), kept)
         self.seconds_before = told["seconds"]
         self.history[:] = runs.read_history(folder, self.done.epoch)
@@ -104,9 +105,10 @@ class Keeper:
         """Save all that a resumed run needs."""
         if self.folder is None:
             return
+        best = {f"best {name}": state for name, state in self.done.best.state.items()}
         runs.save_state(
             self.folder / runs.CHECKPOINT,
-            {**self.parts, "best": _Holder(self.done.best.state)},
+            {**self.parts, **best},
             self.optimizer,
             epoch=self.done.epoch,
             best_nll=self.done.best.score,
@@ -134,22 +136,6 @@ class Keeper:
 
     def _whole_state(self) -> tuple[State, dict[str, Any]]:
         return state_of(self.parts), copy.deepcopy(self.optimizer.state_dict())
-
-
-class _Holder(nn.Module):
-    """State dicts as a module, so that they are saved like one; names are made safe."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__()
-        self.places = [(part, key) for part, tensors in state.items() for key in tensors]
-        for index, (part, key) in enumerate(self.places):
-            self.register_buffer(f"tensor{index}", state[part][key].clone())
-
-    def state(self) -> State:
-        found: State = {}
-        for index, (part, key) in enumerate(self.places):
-            found.setdefault(part, {})[key] = self.get_buffer(f"tensor{index}")
-        return found
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:

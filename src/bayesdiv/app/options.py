@@ -13,7 +13,7 @@ from bayesdiv.app.data.noise import Bias
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Training
-from bayesdiv.divergence import JSA, JSG, Divergence
+from bayesdiv.divergence import Divergence
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -37,27 +37,31 @@ def add_data(command: "ArgumentParser") -> None:
         type=str,
         help="a data set by name, such as diabetes, digits or concrete, or a .csv or .parquet file",
     )
-    command.add_argument(
-        "--target", type=str | None, default=None, help="column to predict; the last if not given"
-    )
-    command.add_argument(
-        "--noise",
-        type=float,
-        default=0.0,
-        help="standard deviation of noise added once to all inputs",
-    )
-    command.add_argument(
-        "--bias",
-        type=str | None,
-        default=None,
-        help="LABEL:KEEP, a class of which a share is kept, such as malignant:0.2",
-    )
-    command.add_argument(
-        "--task",
-        type=str | None,
-        default=None,
-        help=f"what the target is: {' or '.join(tasks.names())}; else decided from its values",
-    )
+    noise = "standard deviation of noise added once to all inputs"
+    command.add_argument("--noise", type=float, default=0.0, help=noise)
+    known = " or ".join(tasks.names())
+    add_text(command, "--target", "column to predict; the last if not given")
+    add_text(command, "--bias", "LABEL:KEEP, a class and the share of it to keep: malignant:0.2")
+    add_text(command, "--task", f"what the target is: {known}; else decided from its values")
+
+
+def add_text(command: "ArgumentParser", name: str, said: str) -> None:
+    """An option that may be left out."""
+    command.add_argument(name, type=str | None, default=None, help=said)
+
+
+def add_page(command: "ArgumentParser", usual: str) -> None:
+    """The option that `page_path` reads."""
+    said = "file for the page, one for all of it"
+    command.add_argument("--out", "-o", type=str, default=usual, help=said)
+
+
+def page_path(settings: "Namespace") -> Path:
+    """The file for a page."""
+    path = Path(settings.out)
+    if path.suffix != ".html" or path.is_dir():
+        raise ValueError(f"out must be an .html file, got {path}")
+    return path
 
 
 def open_data(settings: "Namespace") -> "Table | Images":
@@ -99,17 +103,14 @@ def named(text: str) -> Divergence | None:
     name, _, alpha = text.partition(":")
     if name == "deterministic":
         return None
-    kind: Any = getattr(divergences, name, None)
-    if kind is None or not _is_divergence(kind):
+    if name not in known():
         raise ValueError(unknown(text, "or deterministic"))
+    kind: Any = getattr(divergences, name)
     if alpha and "alpha" not in {f.name for f in fields(kind)}:
         raise ValueError(f"{name} has no alpha, got {text!r}")
-    if not alpha:
-        usual: dict[str, Divergence] = {"JSG": JSG(0.1), "JSA": JSA(0.5)}
-        plain: Divergence = usual.get(name) or kind()
-        return plain
+    alpha = alpha or {"JSG": "0.1", "JSA": "0.5"}.get(name, "")
     try:
-        made: Divergence = kind(float(alpha))
+        made: Divergence = kind(float(alpha)) if alpha else kind()
         return made
     except (ValueError, TypeError) as error:
         raise ValueError(f"alpha of {text!r}: {error}") from None
@@ -117,7 +118,11 @@ def named(text: str) -> Divergence | None:
 
 def known() -> list[str]:
     """The names of all divergences."""
-    return [n for n in divergences.__all__ if _is_divergence(getattr(divergences, n))]
+    kinds = {name: getattr(divergences, name) for name in divergences.__all__}
+    ours = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+    return [
+        n for n, kind in ours.items() if issubclass(kind, Divergence) and kind is not Divergence
+    ]
 
 
 def unknown(text: str, other: str) -> str:
@@ -130,7 +135,3 @@ def unknown(text: str, other: str) -> str:
     close = difflib.get_close_matches(text.partition(":")[0], known(), n=1)
     hint = f"; did you mean {close[0]}?" if close else f": give one of {', '.join(known())} {other}"
     return f"{text} is not a known divergence{hint}"
-
-
-def _is_divergence(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Divergence) and kind is not Divergence

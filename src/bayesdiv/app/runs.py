@@ -22,22 +22,14 @@ class RunError(ValueError):
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Failures of the disk as one sentence."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise RunError(f"{path} does not exist: is this a run's folder?") from None
-    except OSError as error:
-        raise RunError(f"{path} could not be read: {error.strerror or error}") from None
-
-
-@contextmanager
-def _told_writing(path: Path) -> Iterator[None]:
+def _told(path: Path, work: str) -> Iterator[None]:
+    """Failures of the disk as one sentence: what could not be read or written."""
     try:
         yield
     except OSError as error:
-        raise RunError(f"{path} could not be written: {error.strerror or error}") from None
+        if isinstance(error, FileNotFoundError) and work == "read":
+            raise RunError(f"{path} does not exist: is this a run's folder?") from None
+        raise RunError(f"{path} could not be {work}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -45,7 +37,7 @@ def made(folder: Path) -> Iterator[Path]:
     """A folder for what is to come: made now, and gone again if nothing is written into it."""
     folder = Path(folder)
     new = [place for place in (folder, *folder.parents) if not place.exists()]
-    with _told_writing(folder):
+    with _told(folder, "written"):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         yield folder
@@ -59,7 +51,7 @@ def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: under a temporary name first, then renamed."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.part")  # a leftover of a kill is written over
-    with _told_writing(path):
+    with _told(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
@@ -78,7 +70,7 @@ def write_json(path: Path, content: object) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON, or say what is wrong with the file."""
-    with _told(path):
+    with _told(path, "read"):
         content = Path(path).read_bytes()
     try:
         return json.loads(content)
@@ -87,13 +79,16 @@ def read_json(path: Path) -> Any:
 
 
 def save_state(
-    path: Path, parts: Mapping[str, nn.Module], optimizer: Optimizer | None = None, **told: Any
+    path: Path,
+    parts: Mapping[str, nn.Module | Mapping[str, Tensor]],
+    optimizer: Optimizer | None = None,
+    **told: Any,
 ) -> None:
     """Save modules and an optimizer as safetensors, with `told` as JSON beside them.
 
     Args:
         path: the file.
-        parts: modules by a name of your choice, such as model and objective.
+        parts: modules or state dicts by a name of your choice, such as model and objective.
         optimizer: its state too, to go on training.
         **told: anything JSON can hold, such as the epoch.
     """
@@ -101,8 +96,8 @@ def save_state(
 
     tensors = {
         f"{name}/{key}": tensor.detach().cpu().contiguous().clone()
-        for name, module in parts.items()
-        for key, tensor in module.state_dict().items()
+        for name, part in parts.items()
+        for key, tensor in (part.state_dict() if isinstance(part, nn.Module) else part).items()
     }
     groups: list[dict[str, Any]] = []
     if optimizer is not None:
@@ -157,7 +152,7 @@ def _load_optimizer(
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
-    with _told(path):
+    with _told(path, "read"):
         path.open("rb").close()
     try:
         with safe_open(path, framework="pt") as file:
@@ -190,7 +185,7 @@ def _plain(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:
     """Add one line to a run's history; what was there is never rewritten."""
     path = folder / HISTORY
-    with _told_writing(path), path.open("a", encoding="utf-8") as file:
+    with _told(path, "written"), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -200,7 +195,7 @@ def read_history(folder: Path, epochs: int | None = None) -> list[dict[str, Any]
     if not path.exists():
         return []
     lines = []
-    with _told(path):
+    with _told(path, "read"):
         for text in path.read_bytes().splitlines():
             try:
                 lines.append(json.loads(text))
@@ -226,3 +221,16 @@ def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield from leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
+
+
+def loss(settings: Mapping[str, Any]) -> str:
+    """The divergence of a run with its fields, as code has it.
+
+    Examples:
+        >>> loss({"divergence": {"kind": "JSA", "alpha": 0.3}})
+        'JSA(alpha=0.3)'
+    """
+    fields = dict(settings["divergence"] or {"kind": "deterministic"})
+    kind = fields.pop("kind")
+    values = ", ".join(f"{key}={value}" for key, value in fields.items())
+    return f"{kind}({values})" if settings["divergence"] else str(kind)

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import bayesdiv
 from bayesdiv.app.extra import require
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
     from jsonargparse import ArgumentError
 
-    from bayesdiv.app.console import complain
+    from bayesdiv.app.console import complain, errors
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     if "OMP_NUM_THREADS" not in os.environ:
@@ -55,15 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = f"{error.filename}: " if error.filename else ""
         complain(place + (error.strerror or str(error)))
     except KeyboardInterrupt:
-        _stopped(command)
-
-
-def _stopped(command: str) -> NoReturn:
-    from bayesdiv.app.console import errors
-
-    goes_on = "; the same command goes on from here" if command in GOES_ON else ""
-    errors.print(f"[bold]bayesdiv:[/] stopped{goes_on}", soft_wrap=True)
-    sys.exit(130)
+        goes_on = "; the same command goes on from here" if command in GOES_ON else ""
+        errors.print(f"[bold]bayesdiv:[/] stopped{goes_on}", soft_wrap=True)
+        sys.exit(130)
 
 
 def commands() -> dict[str, str]:

@@ -27,7 +27,15 @@ from bayesdiv.app.console import (
 )
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.options import add_data, command_parser, named, open_data, part_data, training_of
+from bayesdiv.app.options import (
+    add_data,
+    add_text,
+    command_parser,
+    named,
+    open_data,
+    part_data,
+    training_of,
+)
 from bayesdiv.app.rounding import spread
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.divergence import Divergence
@@ -53,12 +61,11 @@ def parser() -> ArgumentParser:
     command.add_argument(
         "--seeds", type=int, default=3, help="how many repetitions with other splits and weights"
     )
-    command.add_argument(
+    add_text(
+        command,
         "--out",
-        type=str | None,
-        default=None,
-        help="folder for the figure and its numbers; comparisons/NAME if not given, or NAME-2 and "
-        "so on where there is one already",
+        "folder for the figure and its numbers; comparisons/NAME if not given, or NAME-2 and so on "
+        "where there is one already",
     )
     command.add_class_arguments(Training, skip={"seed"})
     return command

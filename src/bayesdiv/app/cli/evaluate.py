@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app.console import print_metrics
 from bayesdiv.app.experiment import evaluate as measured
-from bayesdiv.app.options import command_parser
+from bayesdiv.app.options import add_text, command_parser
 from bayesdiv.app.settings import reloaded, restore
 
 
@@ -14,9 +14,7 @@ def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser("Print the test metrics of a run.", "bayesdiv evaluate runs/diabetes")
     command.add_argument("run", type=str, help="folder of a run")
-    command.add_argument(
-        "--data", type=str | None, default=None, help="the file of training, where it has moved"
-    )
+    add_text(command, "--data", "the file of training, where it has moved")
     return command
 
 

@@ -1,14 +1,13 @@
 """`bayesdiv explore`: a page in which the divergences are seen as q and the prior move."""
 
 import webbrowser
-from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import runs
 from bayesdiv.app.console import say
 from bayesdiv.app.explore.page import page
-from bayesdiv.app.options import command_parser
+from bayesdiv.app.options import add_page, command_parser, page_path
 
 
 def parser() -> ArgumentParser:
@@ -18,18 +17,14 @@ def parser() -> ArgumentParser:
         "JS-G and JS-A are seen.",
         "bayesdiv explore --open",
     )
-    command.add_argument(
-        "--out", "-o", type=str, default="explore.html", help="file for the page, one for all of it"
-    )
+    add_page(command, "explore.html")
     command.add_argument("--open", action="store_true", help="open it in the browser")
     return command
 
 
 def explore(settings: Namespace) -> None:
     """Write the page and say where."""
-    path = Path(settings.out)
-    if path.suffix != ".html" or path.is_dir():
-        raise ValueError(f"out must be an .html file, got {path}")
+    path = page_path(settings)
     runs.write(path, page().encode())
     say(f"{path} is written: open it in a browser")
     if settings.open and not webbrowser.open(path.resolve().as_uri()):

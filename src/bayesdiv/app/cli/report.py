@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from bayesdiv.app import runs
 from bayesdiv.app.console import errors, say
-from bayesdiv.app.options import command_parser
+from bayesdiv.app.options import add_page, add_text, command_parser, page_path
 from bayesdiv.app.report.page import page
 
 PATIENCE = 2.0  # seconds without a bar
@@ -26,20 +26,14 @@ def parser() -> ArgumentParser:
         "bayesdiv report runs/kl runs/jsa -o report.html",
     )
     command.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
-    command.add_argument(
-        "--data", type=str | None, default=None, help="the file of training, where it has moved"
-    )
-    command.add_argument(
-        "--out", "-o", type=str, default="report.html", help="file for the page, one for all of it"
-    )
+    add_text(command, "--data", "the file of training, where it has moved")
+    add_page(command, "report.html")
     return command
 
 
 def report(settings: Namespace) -> None:
     """Write the page and say where."""
-    path = Path(settings.out)
-    if path.suffix != ".html" or path.is_dir():
-        raise ValueError(f"out must be an .html file, got {path}")
+    path = page_path(settings)
     with _bar(len(settings.runs) + STEPS_BESIDE_RUNS) as tell:
         content = page([Path(run) for run in settings.runs], tell, data=settings.data)
     runs.write(path, content.encode())

@@ -45,11 +45,11 @@ def _show_unfinished(folder: Path) -> None:
     """What there is of a run that was stopped or is still at work."""
     experiment, told = outline(folder)
     history = experiment.history
-    rows = {
-        "epochs done": f"{len(history)}, unfinished",
-        **({"best epoch so far": _best_epoch(history)} if history else {}),
-        "version": told["version"],
-    }
+    rows = {"epochs done": f"{len(history)}, unfinished"}
+    if history:
+        best = min(history, key=lambda line: line["validation_nll"])
+        rows["best epoch so far"] = str(best["epoch"])
+    rows["version"] = told["version"]
     output.print(_table(folder, experiment, told, rows))
     if history:
         last = history[-1]
@@ -58,31 +58,21 @@ def _show_unfinished(folder: Path) -> None:
     say(f"{folder} is not finished: the same train command goes on where it was stopped")
 
 
-def _best_epoch(history: list[dict[str, Any]]) -> int:
-    return int(min(history, key=lambda line: line["validation_nll"])["epoch"])
-
-
 def _table(
     folder: Path, experiment: Experiment, told: Mapping[str, Any], how: Mapping[str, object]
 ) -> Table:
     """The settings of a run, and how it went."""
     table = Table(title=escape(f"Run {folder}"), show_header=False)
-    divergence = told["divergence"]
     rows = {
         "data": told["data"].get("data", ""),
         "target": told["target"],
         "task": told["task"]["kind"],
         "network": str(experiment.recipe),
         "weights": f"{experiment.num_weights:,}",
-        "divergence": "none (deterministic)" if divergence is None else _told(divergence),
+        "divergence": runs.loss(told),
         **{f.name.replace("_", " "): told["training"][f.name] for f in fields(Training)},
         **how,
     }
     for name, value in rows.items():
         table.add_row(name, escape(str(value)))
     return table
-
-
-def _told(divergence: Mapping[str, Any]) -> str:
-    values = ", ".join(f"{key}={value}" for key, value in divergence.items() if key != "kind")
-    return f"{divergence['kind']}({values})"

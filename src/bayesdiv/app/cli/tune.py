@@ -10,19 +10,11 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import metric, runs
+from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.options import (
-    add_data,
-    command_parser,
-    data_settings,
-    open_data,
-    part_data,
-    training_of,
-)
 from bayesdiv.app.rounding import rounded, spread
 from bayesdiv.app.settings import fingerprint
 from bayesdiv.app.tuning import files
@@ -34,17 +26,16 @@ from bayesdiv.divergence import Divergence
 from bayesdiv.metrics import TABLE
 
 SETTINGS = ("alpha", "strength", "learning_rate")
-USUAL = Space()
 
 
 def parser() -> ArgumentParser:
     """The parser of this command."""
-    command = command_parser(
+    command = options.command_parser(
         "Search alpha, strength and learning rate on the validation data; the settings given are "
         "tried first, and all others stay as they are. The same command goes on after a stop.",
         "bayesdiv tune diabetes --divergence JSA --trials 30 --workers 2",
     )
-    add_data(command)
+    options.add_data(command)
     command.add_argument(
         "--divergence",
         type=Divergence,
@@ -64,26 +55,14 @@ def parser() -> ArgumentParser:
         "--folds", type=int, default=3, help="trainings per trial, each validated on other rows"
     )
     for name in SETTINGS:
-        usual: Any = getattr(USUAL, name)
-        command.add_argument(
-            f"--{name}_range",
-            type=float,
-            nargs=2,
-            metavar=("LOW", "HIGH"),
-            default=[usual.low, usual.high],
-            help="searched between these",
-        )
-    command.add_argument(
-        "--storage",
-        type=str | None,
-        default=None,
-        help="URL of a database to share with other machines; a file in the folder if not given",
-    )
-    command.add_argument(
-        "--out",
-        type=str | None,
-        default=None,
-        help="folder of the results; tunings/NAME-DIVERGENCE if not given",
+        usual: Any = getattr(Space(), name)
+        how: Any = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
+        ends = [usual.low, usual.high]
+        command.add_argument(f"--{name}_range", **how, default=ends, help="searched between these")
+    shared = "URL of a database to share with other machines; a file in the folder if not given"
+    options.add_text(command, "--storage", shared)
+    options.add_text(
+        command, "--out", "folder of the results; tunings/NAME-DIVERGENCE if not given"
     )
     command.add_class_arguments(Training)
     return command
@@ -91,8 +70,8 @@ def parser() -> ArgumentParser:
 
 def tune(settings: Namespace) -> None:
     """Search, then train the best settings and those given afresh and compare them on test data."""
-    divergence, training = settings.divergence, training_of(settings)
-    splits = part_data(open_data(settings), settings, settings.seed)
+    divergence, training = settings.divergence, options.training_of(settings)
+    splits = options.part_data(options.open_data(settings), settings, settings.seed)
     note(*splits.notes)
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
@@ -120,13 +99,13 @@ def tune(settings: Namespace) -> None:
             space=space,
             folds=settings.folds,
             # On another machine the same file may lie elsewhere.
-            about={"data": {**data_settings(settings), "data": Path(settings.data).name}},
+            about={"data": {**options.data_settings(settings), "data": Path(settings.data).name}},
             tell=tell,
         )
     tried = trials(search)
     output.print(_table(tried, search, splits.name))
-    files.write(folder, data_settings(settings), tuned, tried, search.aim, splits.name)
-    say(f"Trials: {folder / files.TRIALS}, slices.png and history.png beside it")
+    files.write(folder, options.data_settings(settings), tuned, tried, search.aim, splits.name)
+    say(f"Trials: {folder / files.TRIALS}, drawn in {folder / files.FIGURE}")
     with errors.status("training the best settings and those given afresh"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / 'best.yaml'}; train them with")

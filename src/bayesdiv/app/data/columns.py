@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ]\d{1,2}:.*)?")
 _DATES = {"date", "datetime", "datetime64", "period", "time", "timedelta", "timedelta64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
+MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
+FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string"}
 
 
@@ -27,11 +29,7 @@ class Numeric:
     name: str
     loc: float
     scale: float
-
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return 1
+    width: ClassVar[int] = 1  # how many columns of x it takes
 
     @classmethod
     def fit(cls, column: "Series") -> "Numeric | None":
@@ -109,14 +107,14 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
 def numbers_of(column: "Series") -> NDArray[np.float64]:
     """A column without missing values as floats; text that is not a number is refused."""
     kind_of(column)
-    values = parsed(column)
+    values = _parsed(column)
     wrong = np.flatnonzero(np.isnan(values))
     if len(wrong):
-        raise no_number(column, int(wrong[0]))
+        raise _no_number(column, int(wrong[0]))
     return values
 
 
-def parsed(column: "Series") -> NDArray[np.float64]:
+def _parsed(column: "Series") -> NDArray[np.float64]:
     """A column as floats, NaN where a value is no number."""
     import pandas as pd
 
@@ -124,32 +122,51 @@ def parsed(column: "Series") -> NDArray[np.float64]:
     return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
-def parsed_with_commas(column: "Series") -> NDArray[np.float64]:
+def _parsed_with_commas(column: "Series") -> NDArray[np.float64]:
     """A column as floats where a comma may stand for the decimal point."""
-    return parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
+    return _parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
 
 
-def parsed_without_percent(column: "Series") -> NDArray[np.float64]:
+def _parsed_without_percent(column: "Series") -> NDArray[np.float64]:
     """A column as floats where a percent sign ends each value; NaN where there is none."""
     texts = column.astype(str).str.strip()
-    values = parsed_with_commas(texts.str.removesuffix("%"))
+    values = _parsed_with_commas(texts.str.removesuffix("%"))
     return np.where(texts.str.endswith("%"), values, np.nan)
 
 
-def no_number(column: "Series", row: int) -> DataError:
+def _no_number(column: "Series", row: int) -> DataError:
     """What to say of a value that is no number."""
     got = f"got {column.iloc[row]!r} in row {row + 1}"
-    if not np.isnan(parsed_without_percent(column.iloc[[row]])).any():
+    if not np.isnan(_parsed_without_percent(column.iloc[[row]])).any():
         return DataError(
             f"column {column.name!r} must hold numbers, {got}: take the percent signs away, so "
             "that 5% is 5"
         )
-    if np.isnan(parsed_with_commas(column.iloc[[row]])).any():
+    if np.isnan(_parsed_with_commas(column.iloc[[row]])).any():
         return DataError(f"column {column.name!r} must hold numbers, {got}: correct or remove it")
     return DataError(
         f"column {column.name!r} must hold numbers with decimal points, not decimal commas, and "
         f"nothing between thousands, {got}"
     )
+
+
+def check_text(column: "Series") -> None:
+    """Complain of text that is numbers but for a few values, decimal commas or percent signs."""
+    if kind_of(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
+        return
+    wrong = np.isnan(_parsed(column))
+    if not wrong.any():  # codes that were asked for as text
+        return
+    if wrong.mean() < FEW_ODD_ONES:
+        raise _no_number(column, int(wrong.argmax()))
+    still = np.isnan(_parsed_with_commas(column))
+    commas = wrong & ~still
+    if commas.any() and still.mean() < 0.5:
+        raise _no_number(column, int(commas.argmax()))
+    # A few shares such as 5% may be categories; where there are many they are numbers.
+    shares = ~np.isnan(_parsed_without_percent(column))
+    if column.nunique() > min(MOST_CLASSES, len(column) / 2) and shares.mean() > 0.5:
+        raise _no_number(column, int(shares.argmax()))
 
 
 def label_of(value: object) -> str:

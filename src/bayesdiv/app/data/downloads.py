@@ -63,9 +63,12 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
             download = partial(_download, name)
             return Path(pooch.retrieve(url, file_hash, name, cache, downloader=download))
         except RequestException as problem:
+            # In a few words: what requests says names sockets and pools.
+            status = getattr(problem.response, "status_code", None)
+            got = f"the answer {status}" if status else "no answer"
             raise Unreachable(
-                f"{name} must come from {url}, got {_reason(problem)}: check the connection, or "
-                f"set {DATA} to a folder that holds the files"
+                f"{name} must come from {url}, got {got}: check the connection, or set {DATA} to a "
+                "folder that holds the files"
             ) from problem
         except OSError as problem:
             raise DataError(
@@ -77,12 +80,6 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
                 f"{name} from {url} must have the hash {file_hash}, got another: the download is "
                 "damaged or the file has changed, and nothing was kept"
             ) from problem
-
-
-def _reason(problem: Exception) -> str:
-    """Why a request failed, in a few words: what requests says names sockets and pools."""
-    status = getattr(getattr(problem, "response", None), "status_code", None)
-    return f"the answer {status}" if status else "no answer"
 
 
 def _download(name: str, url: str, path: str, _: object) -> None:

@@ -2,8 +2,7 @@
 
 import csv
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 require("pandas", "pyarrow")
-
-_Reader = Callable[[Path], tuple["DataFrame", str]]
 
 
 def read(path: str | Path, encoder: Encoder | None = None) -> "DataFrame":
@@ -60,14 +57,13 @@ def _read(path: str | Path, options: Mapping[str, object]) -> tuple["DataFrame",
     path = Path(path).expanduser()
     if path.is_dir():
         raise DataError(f"a table must be a .csv or .parquet file, got the folder {path}")
-    from_csv = partial(_read_csv, options=options)
-    readers: dict[str, _Reader] = {".csv": from_csv, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
         raise DataError(f"a table must be a .csv or .parquet file, got {path}")
     if not path.exists():
         raise DataError(f"a table must be a file that exists, got {path}")
     try:
-        frame, separator = readers[path.suffix.lower()](path)
+        frame, separator = _read_csv(path, options) if suffix == ".csv" else _read_parquet(path)
     except OSError as problem:
         raise DataError(f"{path} must be readable, got: {problem}") from problem
     check_unique(frame.columns)

@@ -108,11 +108,14 @@ def _differs(found: "Table | Images", target: str | None, task: type[Task] | Non
 def _known(name: str) -> "Table | Images":
     if name in FUNCTIONS:
         return cast("Table | Images", getattr(import_module(FUNCTIONS[name]), name)())
-    if name not in datasets():
-        raise _unknown(name)
-    from bayesdiv.app.data import uci
+    if name in datasets():
+        from bayesdiv.app.data import uci
 
-    return uci.read(name)
+        return uci.read(name)
+    close = difflib.get_close_matches(name, datasets(), n=1)
+    known = "the name of a data set" if close else f"one of {', '.join(datasets())}"
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise DataError(f"data must be a .csv or .parquet file or {known}, got {name!r}{hint}")
 
 
 def parted(
@@ -134,11 +137,3 @@ def parted(
     else:
         noisy = source.noisy(noise, seed).fold(1 + seed % 5)
     return noisy if bias is None else thin(noisy, bias, seed)
-
-
-def _unknown(name: str) -> DataError:
-    """What to say of a name that is neither a file nor a known set: it may be misspelt."""
-    close = difflib.get_close_matches(name, datasets(), n=1)
-    known = "the name of a data set" if close else f"one of {', '.join(datasets())}"
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return DataError(f"data must be a .csv or .parquet file or {known}, got {name!r}{hint}")

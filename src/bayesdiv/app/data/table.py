@@ -6,18 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bayesdiv.app.data.columns import (
-    Numeric,
-    OneHot,
-    kind_of,
-    no_number,
-    parsed,
-    parsed_with_commas,
-    parsed_without_percent,
-    quoted,
-)
+from bayesdiv.app.data.columns import MOST_CLASSES, Numeric, OneHot, check_text, kind_of, quoted
 from bayesdiv.app.data.encoder import Encoder, check_columns, check_unique
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.task import Task
@@ -28,8 +17,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 FEWEST_ROWS = 10
-MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
-FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 MOST_CATEGORIES = 1000  # each takes a column of x
 
 
@@ -96,7 +83,9 @@ def checked(
         notes += (f"the target is the last column, {target!r}",)
     target = _known(target, frame, name)
     check_columns(frame)
-    _check_texts(frame.drop(columns=target) if task is Classification else frame)
+    for column in frame.columns:
+        if column != target or task is not Classification:
+            check_text(frame[column])
     found, why = (task, ()) if task else _decided(frame[target])
     found.check(frame[target])
     notes += why + _check_categories(frame.drop(columns=target))
@@ -137,33 +126,6 @@ def _known(column: str, frame: "DataFrame", name: str) -> str:
     close = difflib.get_close_matches(column.lower(), lower, n=1)
     hint = f"; did you mean {lower[close[0]]!r}?" if close else ""
     raise DataError(f"{name} must have the column {column!r}, got {quoted(frame.columns)}{hint}")
-
-
-def _check_texts(frame: "DataFrame") -> None:
-    """No column of text is one of numbers but for a few values, decimal commas or percent signs."""
-    for name in frame.columns:
-        column = frame[name]
-        if kind_of(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
-            continue
-        wrong = np.isnan(parsed(column))
-        if not wrong.any():  # codes that were asked for as text
-            continue
-        if wrong.mean() < FEW_ODD_ONES:
-            raise no_number(column, int(wrong.argmax()))
-        still = np.isnan(parsed_with_commas(column))
-        commas = wrong & ~still
-        if commas.any() and still.mean() < 0.5:
-            raise no_number(column, int(commas.argmax()))
-        _check_percents(column)
-
-
-def _check_percents(column: "Series") -> None:
-    """A few shares such as 5% may be categories; where there are many they are numbers."""
-    if column.nunique() <= min(MOST_CLASSES, len(column) / 2):
-        return
-    shares = ~np.isnan(parsed_without_percent(column))
-    if shares.mean() > 0.5:
-        raise no_number(column, int(shares.argmax()))
 
 
 def _check_categories(features: "DataFrame") -> tuple[str, ...]:

@@ -30,21 +30,13 @@ OTHER_DASHES = ("", "12 3", "5 2 2 2", "3 2", "10 2 2 2 2 2")
 
 @dataclass(frozen=True)
 class Series:
-    """How what belongs to one run looks in every chart.
+    """How what belongs to one run looks in every chart."""
 
-    Args:
-        place: among the runs.
-        label: as the legend has it.
-        light: colour on light pages.
-        dark: colour on dark ones.
-        dash: of its lines, as SVG has it.
-    """
-
-    place: int
-    label: str
-    light: str
-    dark: str
-    dash: str
+    place: int  # among the runs
+    label: str  # as the legend has it
+    light: str  # colour on light pages
+    dark: str  # colour on dark ones
+    dash: str  # of its lines, as SVG has it
 
     @property
     def kind(self) -> str:
@@ -92,21 +84,13 @@ def linear(value: float) -> float:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart.
+    """One axis of a chart."""
 
-    Args:
-        label: what is along it.
-        low: its start.
-        high: its end.
-        warp: `linear` or `math.log10`.
-        least: between two numbers along a linear axis; 1 for what is counted.
-    """
-
-    label: str
+    label: str  # what is along it
     low: float
     high: float
-    warp: Warp = linear
-    least: float = 0.0
+    warp: Warp = linear  # or `math.log10`
+    least: float = 0.0  # between two numbers along a linear axis; 1 for what is counted
 
     @classmethod
     def around(cls, label: str, values: Iterable[float], warp: Warp = linear) -> "Axis":
@@ -161,19 +145,12 @@ def _step(wanted: float) -> float:
 
 @dataclass(frozen=True)
 class Frame:
-    """The area of a chart between its axes; marks are made by its methods.
-
-    Args:
-        across: the axis below.
-        up: the axis on the left.
-        left: room for the labels on the left.
-        height: of the whole.
-    """
+    """The area of a chart between its axes; marks are made by its methods."""
 
     across: Axis
     up: Axis
-    left: float
-    height: float = HEIGHT
+    left: float  # room for the labels on the left
+    height: float = HEIGHT  # of the whole
 
     @classmethod
     def of(cls, across: Axis, up: Axis) -> "Frame":
@@ -286,10 +263,7 @@ Whisker = tuple[tuple[float, float, float], Series]
 def whiskers(rows: Sequence[tuple[str, Sequence[Whisker]]], across: Axis, description: str) -> Html:
     """Named rows, in each some quantiles: a stroke from the low one to the high one, a dot between.
 
-    Args:
-        rows: names with what stands in them, from above.
-        across: the axis of all.
-        description: for those who do not see it.
+    The description is for those who do not see the chart.
     """
     names = [_short(name) for name, _ in rows]
     left = 12 + LETTER * max(map(len, names))

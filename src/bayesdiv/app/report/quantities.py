@@ -44,9 +44,13 @@ def _target_axis(looked: Looked) -> Axis:
     return Axis.around(first.splits.target, _units(first, torch.stack(edges)))
 
 
-def _units(one: Tested, values: Tensor) -> list[float]:
+def _quantity(one: Tested) -> Quantity:
     assert isinstance(one.splits.task, Quantity)
-    return [float(value) for value in one.splits.task.to_units(values)]
+    return one.splits.task
+
+
+def _units(one: Tested, values: Tensor) -> list[float]:
+    return [float(value) for value in _quantity(one).to_units(values)]
 
 
 def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, str, str]:
@@ -71,7 +75,7 @@ def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, str, str]:
         frame.crosses(zip(places, target, strict=True)),
     ]
     inside = ((low <= one.y) & (one.y <= high)).double().mean().item()
-    width = (high - low).mean().item() * _scale(one)
+    width = (high - low).mean().item() * _quantity(one).scale
     said = f"{inside:.1%} of all targets inside, mean width {number(width)}"
     drawing = frame.drawn(marks, f"Targets, means and 90 % intervals of {one.run.name}")
     return drawing, one.run.label, said
@@ -96,21 +100,16 @@ def summary(looked: Looked) -> Html:
     """The two parts of the uncertainty in the mean."""
     rows = []
     for one, _ in looked:
-        scale = _scale(one)
+        scale = _quantity(one).scale
         parts = (one.predictive.epistemic, one.predictive.aleatoric)
         rows.append([one.run.name, *(mean(part.sqrt() * scale) for part in parts)])
     head = ["mean over test data", "epistemic", "aleatoric"]
     return table("The two parts of the uncertainty", head, rows)
 
 
-def _scale(one: Tested) -> float:
-    assert isinstance(one.splits.task, Quantity)
-    return one.splits.task.scale
-
-
 def examples(one: Tested) -> dict[str, list[Example]]:
     """The surest and the least sure predictions."""
-    predictive, scale = one.predictive, _scale(one)
+    predictive, scale = one.predictive, _quantity(one).scale
     low, high = one.interval
     columns = {
         "predicted": _units(one, predictive.mean),

@@ -22,33 +22,22 @@ from bayesdiv.predictive import Predictive
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run.
+    """A finished run."""
 
-    Args:
-        name: of its folder, with as much of the path as tells it from the others.
-        experiment: the trained network.
-        settings: all that it was trained with.
-        result: its metrics.
-    """
-
-    name: str
+    name: str  # of its folder, with as much of the path as tells it from the others
     experiment: Experiment
-    settings: Mapping[str, Any]
-    result: Mapping[str, Any]
+    settings: Mapping[str, Any]  # all that it was trained with
+    result: Mapping[str, Any]  # its metrics
 
     @property
     def loss(self) -> str:
         """The divergence with its fields, as code has it; its class alone is `family`."""
-        told = self.settings["divergence"]
-        if told is None:
-            return "deterministic"
-        fields = ", ".join(f"{key}={value}" for key, value in told.items() if key != "kind")
-        return f"{told['kind']}({fields})"
+        return runs.loss(self.settings)
 
     @property
     def family(self) -> str:
         """The name of the divergence, or deterministic."""
-        return "deterministic" if self.settings["divergence"] is None else self.loss.split("(")[0]
+        return self.loss.partition("(")[0]
 
     @property
     def label(self) -> str:
@@ -81,12 +70,7 @@ class Tested:
 
 
 def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
-    """The runs of these folders, all of the same data and task.
-
-    Args:
-        folders: of finished runs.
-        data: where the data of all of them are now; None where they were.
-    """
+    """The finished runs of these folders, all of the same data, which now are at `data`."""
     folders = list(dict.fromkeys(map(Path, folders)))
     if not folders:
         raise runs.RunError("a report needs at least one run, got none")
@@ -121,14 +105,11 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _same_rows(one: Run, other: Run) -> bool:
-    return bool(one.settings["fingerprint"] == other.settings["fingerprint"])
-
-
 def _check_alike(one: Run, other: Run) -> None:
     """A table of runs compares their losses only if all else about the data is the same."""
     ones, others = _about_data(one), _about_data(other)
-    if _same_rows(one, other):  # it may have come from files at two places
+    # The same rows may have come from files at two places.
+    if one.settings["fingerprint"] == other.settings["fingerprint"]:
         del ones["data"]
     for key, value in ones.items():
         if others[key] != value:
@@ -139,15 +120,9 @@ def _check_alike(one: Run, other: Run) -> None:
 
 
 def _about_data(run: Run) -> dict[str, str]:
-    source, task = run.settings["data"], run.task
-    return {
-        "data": str(source.get("data")),
-        "target": str(run.settings["target"]),
-        "task": task.description,
-        "noise": str(source.get("noise")),
-        "bias": str(source.get("bias")),
-        "inputs": str(run.settings["shape"]),
-    }
+    source = {key: str(run.settings["data"].get(key)) for key in ("data", "noise", "bias")}
+    target, inputs = str(run.settings["target"]), str(run.settings["shape"])
+    return {**source, "target": target, "task": run.task.description, "inputs": inputs}
 
 
 def tested(run: Run) -> Tested:

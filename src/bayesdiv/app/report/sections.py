@@ -204,36 +204,30 @@ def _divergences(pairs: Pairs) -> list[Html]:
     values = [y for run, _ in random for _, y in _curve(run, "divergence") if math.isfinite(y)]
     apart = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
     up = Axis.around("nats", values, math.log10 if apart else linear)
-    frame = Frame.of(_epochs(pairs), up)
-    marks = [frame.line(_curve(run, "divergence"), look) for run, look in random]
-    drawing = frame.drawn(marks, "Divergence of the posterior from the prior by epoch")
-    return [figure(drawing, "Divergence from the prior")]
+    said = "Divergence of the posterior from the prior by epoch"
+    return [figure(_lines(random, "divergence", up, said), "Divergence from the prior")]
 
 
 def _single(pairs: Pairs, key: str, title: str) -> Html:
     every = [[y for _, y in _curve(run, key)] for run, _ in pairs]
     shown = [y for curve in every for y in curve] if key.endswith("accuracy") else _usual(every)
-    frame = Frame.of(_epochs(pairs), Axis.around(title, shown))
+    return _lines(pairs, key, Axis.around(title, shown), f"{title} of validation data by epoch")
+
+
+def _lines(pairs: Pairs, key: str, up: Axis, description: str) -> Html:
+    frame = Frame.of(_epochs(pairs), up)
     marks = [frame.line(_curve(run, key), look) for run, look in pairs]
-    return frame.drawn(marks, f"{title} of validation data by epoch")
+    return frame.drawn(marks, description)
 
 
 class Tensors(NamedTuple):
-    """One weight tensor of a run: how its posterior stands to its prior.
-
-    Args:
-        name: in the network.
-        shape: its sizes.
-        prior: the prior's scale, its median over the weights.
-        scale: quantiles (5, 50, 95 %) of the posterior's scale over the prior's.
-        loc: quantiles of |posterior mean - prior mean| over the prior's scale.
-    """
+    """One weight tensor of a run: how its posterior stands to its prior."""
 
     name: str
     shape: tuple[int, ...]
-    prior: float
-    scale: tuple[float, float, float]
-    loc: tuple[float, float, float]
+    prior: float  # the median of its prior's scale
+    scale: tuple[float, float, float]  # 5, 50, 95 % quantiles of posterior scale / prior scale
+    loc: tuple[float, float, float]  # of |posterior mean - prior mean| / prior scale
 
 
 def tensors(run: Run) -> list[Tensors]:

@@ -11,11 +11,11 @@ from bayesdiv.app import plots, runs
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.experiment import Tuned, as_json
-from bayesdiv.app.tuning.plots import search_history, search_slices
+from bayesdiv.app.tuning.plots import search_figure
 from bayesdiv.app.tuning.search import Aim, Tried
 from bayesdiv.divergence import Divergence
 
-BEST, TRIALS, RESULT = "best.yaml", "trials.csv", "result.json"
+BEST, TRIALS, RESULT, FIGURE = "best.yaml", "trials.csv", "result.json", "search.png"
 
 
 def write(
@@ -26,7 +26,7 @@ def write(
     aim: Aim,
     name: str,
 ) -> None:
-    """The best settings for `bayesdiv train --config`, all trials as a table, and two figures.
+    """The best settings for `bayesdiv train --config`, all trials as a table, and a figure.
 
     `source` says where the data come from, as the command line has it, and `name` what they are.
     """
@@ -42,8 +42,7 @@ def write(
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
     runs.write(folder / TRIALS, _csv(tried).encode())
     title = f"{name}: {type(tuned.divergence).__name__}, {len(tried)} trials"
-    plots.save(search_slices(tried, aim, title), folder / "slices.png")
-    plots.save(search_history(tried, aim, title), folder / "history.png")
+    plots.save(search_figure(tried, aim, title), folder / FIGURE)
 
 
 def _as_config(divergence: Divergence) -> dict[str, Any]:

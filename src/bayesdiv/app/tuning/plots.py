@@ -20,56 +20,46 @@ TRIALS: dict[str, dict[str, Any]] = {
 }
 
 
-def search_slices(tried: Sequence[Tried], aim: Aim, title: str) -> "Figure":
-    """The values of a search over each of its settings; all but alpha on logarithmic axes.
+def search_figure(tried: Sequence[Tried], aim: Aim, title: str) -> "Figure":
+    """The values of a search trial by trial, with the best so far, and over each setting.
 
-    Nothing is drawn between the trials, since the other settings vary too.
+    Settings but alpha are on logarithmic axes. Nothing is drawn between the points over a setting,
+    since the other settings vary too. Much worse values are arrows at the edge.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     tried = [trial for trial in tried if trial.settings]
     names = list(tried[0].settings)
-    figure, panels = _panels(len(names), tried, aim, title)
+    figure = Figure(figsize=(2.5 + 3.5 * len(names), 4.2), layout="constrained")
+    first, *panels = figure.subplots(1, 1 + len(names), sharey=True)
+    low, high = _value_limits(tried, aim)
+    margin = 0.06 * (high - low)
+    first.set(xlabel="trial", ylabel=f"validation {METRICS[aim.key].label}")
+    first.set_ylim(low - margin, high + margin)
+    first.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _scatter(first, tried, [trial.number for trial in tried], aim)
+    _best_so_far(first, tried, aim)
     for axes, name in zip(panels, names, strict=True):
         axes.set_xscale("linear" if name == "alpha" else "log")
         axes.set_xlabel(name.replace("_", " "))
         _scatter(axes, tried, [trial.settings[name] for trial in tried], aim)
-    return _with_legend(figure)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    figure.suptitle(title, parse_math=False)
+    figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return figure
 
 
-def search_history(tried: Sequence[Tried], aim: Aim, title: str) -> "Figure":
-    """The value of each trial, and the best so far; much worse values are arrows at the edge."""
-    from matplotlib.ticker import MaxNLocator
-
-    figure, (axes,) = _panels(1, tried, aim, title)
-    _scatter(axes, tried, [trial.number for trial in tried], aim)
+def _best_so_far(axes: "Axes", tried: Sequence[Tried], aim: Aim) -> None:
     finished = [trial for trial in tried if _kind(trial) == "finished"]
     values = [trial.value or 0.0 for trial in finished]
     so_far = [aim.best(values[: k + 1]) for k in range(len(values))]
     if finished:
         numbers = [*(trial.number for trial in finished), tried[-1].number]
-        best: dict[str, Any] = {"color": "#D55E00", "lw": 2, "label": "best so far"}
-        axes.step(numbers, [*so_far, so_far[-1]], where="post", **best)
-    axes.set_xlabel("trial")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _with_legend(figure)
-
-
-def _panels(
-    count: int, tried: Sequence[Tried], aim: Aim, title: str
-) -> tuple["Figure", list["Axes"]]:
-    """Panels side by side with one axis of values."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7 if count == 1 else 4 * count, 4.2), layout="constrained")
-    (panels,) = figure.subplots(1, count, sharey=True, squeeze=False).tolist()
-    low, high = _value_limits(tried, aim)
-    margin = 0.06 * (high - low)
-    panels[0].set_ylabel(f"validation {METRICS[aim.key].label}")
-    panels[0].set_ylim(low - margin, high + margin)
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-    figure.suptitle(title, parse_math=False)
-    return figure, panels
+        look: dict[str, Any] = {"color": "#D55E00", "lw": 2, "label": "best so far"}
+        axes.step(numbers, [*so_far, so_far[-1]], where="post", **look)
 
 
 def _scatter(axes: "Axes", tried: Sequence[Tried], places: Sequence[float], aim: Aim) -> None:
@@ -90,16 +80,6 @@ def _scatter(axes: "Axes", tried: Sequence[Tried], places: Sequence[float], aim:
     if beyond:
         look = {"marker": arrow, "color": "black", "s": 40, "label": "worse than shown"}
         axes.scatter(beyond, [worst] * len(beyond), zorder=4, **look)
-
-
-def _with_legend(figure: "Figure") -> "Figure":
-    """One legend below all panels."""
-    found = [axes.get_legend_handles_labels() for axes in figure.axes]
-    named = {
-        label: mark for marks, labels in found for mark, label in zip(marks, labels, strict=True)
-    }
-    figure.legend(named.values(), named, loc="outside lower center", ncols=5, frameon=False)
-    return figure
 
 
 def _kind(trial: Tried) -> str:

@@ -49,7 +49,7 @@ class Search:
         workers: processes on this machine.
         pruner: which trials are broken off; the worse half by default.
         heartbeat: seconds between signs of life of a trial; after three without, it has failed.
-        retries: how often a trial that was killed is tried again.
+        retries: how often a trial that was killed is tried again; the next call replaces it.
 
     Examples:
         >>> Search("study.db", trials=0)

@@ -22,7 +22,6 @@ from bayesdiv.app.tuning.study import STOPPED, best, check_same, opened, sampler
 from bayesdiv.training.fit import Diverged
 
 PAUSE = 0.5  # seconds between two looks at the database while there is nothing to do
-AHEAD = 100  # trials planned at once; all that wait are read again with every look
 
 Objective = Callable[[Trial], float]
 
@@ -61,7 +60,8 @@ def tune(
         check_same(study, search, dict(about or {}))
         if start is not None and not study.get_trials(deepcopy=False):
             study.enqueue_trial(dict(start))
-        _plan(study, search.trials - _planned(study))
+        for _ in range(search.trials - len(_counted(study, search.trials))):
+            study.add_trial(optuna.create_trial(state=TrialState.WAITING))
     if search.workers == 1:
         _work(objective, search, tell)
     else:
@@ -80,17 +80,6 @@ def _counted(study: optuna.Study, wanted: int) -> list[FrozenTrial]:
     return found[:wanted]
 
 
-def _planned(study: optuna.Study) -> int:
-    """How many trials were planned so far, whatever became of them, each once."""
-    found = study.get_trials(deepcopy=False)
-    return sum("failed_trial" not in trial.system_attrs for trial in found)
-
-
-def _plan(study: optuna.Study, missing: int) -> None:
-    for _ in range(min(missing, AHEAD)):
-        study.add_trial(optuna.create_trial(state=TrialState.WAITING))
-
-
 def _claim(study: optuna.Study, storage: RDBStorage, wanted: int) -> FrozenTrial | None:
     """A waiting trial that is now this worker's alone; None where none waits."""
     for trial in _counted(study, wanted):
@@ -105,9 +94,8 @@ def _claim(study: optuna.Study, storage: RDBStorage, wanted: int) -> FrozenTrial
 
 
 def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
-    """Claim and run trials until as many as wanted are finished, by whichever worker."""
+    """Claim and run trials until all that were planned are finished, by whichever worker."""
     with opened(search) as (study, storage):
-        missed = False
         while True:
             optuna.storages.fail_stale_trials(study)
             claimed = _claim(study, storage, search.trials)
@@ -116,21 +104,10 @@ def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
                 study.sampler = sampler(search, claimed.number)
                 _run(objective, study, storage, claimed)
                 _told(study, tell)
-                continue
-            missing = search.trials - _planned(study)
-            if missing > 0:
-                _plan(study, missing)
-                continue
-            counted = _counted(study, search.trials)
-            open_ = [trial for trial in counted if not trial.state.is_finished()]
-            if len(counted) == search.trials and not open_:
+            elif all(trial.state.is_finished() for trial in _counted(study, search.trials)):
                 return
-            # Some failed for good. One that has only just failed may be about to be planned again
-            # by another worker, so this is looked at twice.
-            if missed and not open_:
-                _plan(study, search.trials - len(counted))
-            missed = not open_
-            time.sleep(PAUSE)
+            else:
+                time.sleep(PAUSE)
 
 
 def _told(study: optuna.Study, tell: Tell | None) -> None:
