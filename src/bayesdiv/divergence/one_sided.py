@@ -96,8 +96,9 @@ class OneSided(NodeRule):
         """The sum over nodes."""
         alpha, mixture = weights_of(divergence)
         count = self.nodes or NODES
-        laid_out = equally_spaced(count, window(count, mixture(alpha)))
         moves = isinstance(alpha, Tensor) and alpha.requires_grad
+        # What is traced keeps its nodes while alpha may go as far as `LearnedAlpha` lets it.
+        laid_out = equally_spaced(count, window(count, mixture(alpha), 1e6 if moves else 1.0))
 
         def compute(q: Distribution, p: Distribution) -> Tensor:
             nodes = laid_out
@@ -153,15 +154,13 @@ def weights_of(divergence: Divergence) -> tuple[Number, Callable[[Number], Mixtu
     return divergence.alpha, divergence.mixture
 
 
-def window(count: int, mixture: Mixture) -> float:
+def window(count: int, mixture: Mixture, least: float = 1.0) -> float:
     """How far the nodes reach, in scales of the narrower side.
 
     The share of the last node, exp(-E²/2), is to be as small beside 1/c as it is at c = 1; c of
-    either side counts, since some weights may have q and p swapped.
+    either side counts, since some weights may have q and p swapped, and `least` at least.
     """
-    tilt = max(_largest(m.tilt) for m in (mixture, mixture.swapped))
-    if isinstance(mixture.inner, Tensor) and mixture.inner.requires_grad:
-        tilt = max(tilt, 1e6)  # it may go as far as `LearnedAlpha` lets it
+    tilt = max(least, *(_largest(m.tilt) for m in (mixture, mixture.swapped)))
     return math.sqrt(_base_window(count) ** 2 + 2 * math.log(max(1.0, 1.5 * tilt)))
 
 
