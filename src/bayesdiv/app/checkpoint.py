@@ -141,14 +141,10 @@ class Keeper:
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse to go on with other settings or rows; a file that moved with its rows is the same."""
     same_rows = there["fingerprint"] == wanted["fingerprint"]
-    one, two = dict(runs.leaves(there)), dict(runs.leaves(wanted))
-    for key in sorted(one.keys() | two.keys()):
-        if key in ("version", "fingerprint") or (key == "data.data" and same_rows):
-            continue
-        if one.get(key) != two.get(key):
+    for name, how in runs.differences(there, wanted).items():
+        if name not in ("version", "fingerprint") and not (name == "data.data" and same_rows):
             raise runs.RunError(
-                f"{folder} holds a run with other settings: {key} is {one.get(key)} there and "
-                f"{two.get(key)} here; choose another folder"
+                f"{folder} holds a run with other settings: {name} is {how}; choose another folder"
             )
     if not same_rows:
         raise runs.RunError(

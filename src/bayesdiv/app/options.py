@@ -1,7 +1,6 @@
 """What several commands take: which data, which divergence, how to train."""
 
 import difflib
-import math
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from bayesdiv import divergence as divergences
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.loading import opened, parted
 from bayesdiv.app.data.noise import Bias
-from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Training
 from bayesdiv.divergence import Divergence
@@ -73,8 +72,6 @@ def open_data(settings: "Namespace") -> "Table | Images":
 def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Splits:
     """The data in three parts, split by this seed."""
     bias = None if settings.bias is None else Bias.parse(settings.bias)
-    if not math.isfinite(settings.noise):
-        raise DataError(f"noise must be finite and not negative, got {settings.noise}")
     return parted(source, seed=seed, noise=settings.noise, bias=bias)
 
 

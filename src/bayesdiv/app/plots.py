@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bayesdiv.app.runs import write
 from bayesdiv.metrics import TABLE as METRICS
+from bayesdiv.metrics import coverage, reliability
 from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ def _limits(histories: Mapping[str, Sequence[History]]) -> tuple[float, float]:
 
 
 def _reliability(axes: "Axes", predictions: Mapping[str, Sequence[Tested]]) -> None:
-    from bayesdiv.metrics import reliability
-
     for place, (name, seeds) in enumerate(predictions.items()):
         bins = [reliability(predictive, y, bins=10) for predictive, y in seeds]
         confidence, accuracy, counts = (torch.stack(each) for each in zip(*bins, strict=True))
@@ -138,8 +137,6 @@ def _pooled(means: Tensor, counts: Tensor) -> Tensor:
 
 
 def _intervals(axes: "Axes", predictions: Mapping[str, Sequence[Tested]]) -> None:
-    from bayesdiv.metrics import coverage
-
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
     for place, (name, seeds) in enumerate(predictions.items()):
         targets = sum(len(y) for _, y in seeds)

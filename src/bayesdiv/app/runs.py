@@ -223,6 +223,21 @@ def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield f"{above}{key}", value
 
 
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """How each setting differs that does, by its dotted name.
+
+    Examples:
+        >>> differences({"data": {"seed": 0}}, {"data": {"seed": 1}})
+        {'data.seed': '0 there and 1 here'}
+    """
+    one, two = dict(leaves(there)), dict(leaves(here))
+    return {
+        name: f"{one.get(name)} there and {two.get(name)} here"
+        for name in sorted(one.keys() | two.keys())
+        if one.get(name) != two.get(name)
+    }
+
+
 def loss(settings: Mapping[str, Any]) -> str:
     """The divergence of a run with its fields, as code has it.
 

@@ -54,10 +54,6 @@ class Source:
     separator: str | None = None
     header: int = 0
 
-    def fetched(self) -> Path:
-        """The file, from the archive or the cache."""
-        return fetch(f"{_ARCHIVE}/{self.place}", None, f"uci/{self.place}")
-
     def numbers(self, path: Path) -> Numbers:
         """Features and target of the rows that have all of them, from the downloaded file."""
         content = path.read_bytes()
@@ -212,7 +208,8 @@ def _downloaded(known: Dataset) -> Numbers:
             f"folder that holds {wanted}"
         )
     try:
-        path = known.source.fetched()
+        place = known.source.place
+        path = fetch(f"{_ARCHIVE}/{place}", None, f"uci/{place}")
     except Unreachable as problem:
         raise Unreachable(f"{problem}, here {wanted}") from problem
     try:
@@ -228,19 +225,14 @@ def _downloaded(known: Dataset) -> Numbers:
 
 def _verified(known: Dataset, values: Numbers, path: Path) -> Numbers:
     """The numbers as they are verified, if they are the published ones."""
-    if len(values) != known.rows:
-        raise DataError(
-            f"{path} is not the published table: it must have {known.rows} rows of numbers, got "
-            f"{len(values)}"
-        )
     ordered = _canonical(values)
     found = _digest(ordered)
-    if found != known.checksum:
-        raise DataError(
-            f"{path} is not the published table: its checksum must be {known.checksum[:12]}…, got "
-            f"{found[:12]}…"
-        )
-    return ordered
+    if found == known.checksum:
+        return ordered
+    told = f"its checksum must be {known.checksum[:12]}…, got {found[:12]}…"
+    if len(values) != known.rows:
+        told = f"it must have {known.rows} rows of numbers, got {len(values)}"
+    raise DataError(f"{path} is not the published table: {told}")
 
 
 # The records ---------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Pretrained weights in torchvision's names, for residual networks without batch norm."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -73,9 +73,7 @@ def batch_norm_folded(recipe: ResNet, weights: Mapping[str, Tensor]) -> nn.Seque
     for name in _convolutions(network):
         norm = _norm_after(name)
         keys = [f"{name}.weight", *(f"{norm}.{key}" for key in _NORM)]
-        missing = [key for key in keys if key not in weights]
-        if missing:
-            raise ValueError(f"weights must hold {missing[0]} to be folded, got none")
+        _check_there(weights, keys, " to be folded")
         # In double precision, so that folding itself rounds once.
         kernel, mean, variance, gamma, beta = (weights[key].double() for key in keys)
         factor = gamma / (variance + _EPSILON).sqrt()
@@ -106,12 +104,15 @@ def batch_norm_dropped(recipe: ResNet, weights: Mapping[str, Tensor]) -> nn.Sequ
     """
     network = recipe.build()
     _check_known(network, weights)
-    needed = [f"{name}.weight" for name in _convolutions(network)]
-    missing = [key for key in needed if key not in weights]
-    if missing:
-        raise ValueError(f"weights must hold {missing[0]}, got none")
+    _check_there(weights, [f"{name}.weight" for name in _convolutions(network)])
     own = network.state_dict().keys()
     return _loaded(network, {key: weights[key] for key in weights if key in own})
+
+
+def _check_there(weights: Mapping[str, Tensor], keys: Iterable[str], why: str = "") -> None:
+    for key in keys:
+        if key not in weights:
+            raise ValueError(f"weights must hold {key}{why}, got none")
 
 
 def _convolutions(network: nn.Module) -> list[str]:

@@ -45,7 +45,12 @@ def page(
     tell("charts")
     parts = [sections.trained(runs, known), sections.compared(runs), sections.curves(runs, looks)]
     if lost:
-        parts.append(_without_data(lost))
+        parts.append(
+            problem(
+                "The data could not be loaded again, so this page has no calibration, no confusion "
+                f"and no examples: {lost}."
+            )
+        )
     else:
         looked = list(zip(known, looks, strict=True))
         tell("calibration")
@@ -92,13 +97,6 @@ def _title(runs: Sequence[reading.Run]) -> str:
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     return f"{source.name}: {named}"
-
-
-def _without_data(reason: str) -> Html:
-    return problem(
-        "The data could not be loaded again, so this page has no calibration, no confusion and no "
-        f"examples: {reason}."
-    )
 
 
 def stylesheet() -> str:

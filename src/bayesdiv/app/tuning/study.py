@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from bayesdiv.app.extra import quiet
+from bayesdiv.app.runs import differences
 from bayesdiv.app.tuning.search import Best, Search, Tried
 
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
@@ -188,22 +189,11 @@ class OtherStudy(ValueError):
 def check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:
     """Refuse to go on with a study that is about something else; note it in a new one."""
     there = study.user_attrs.get("about")
-    if there is not None and (found := _differences(there, about)):
-        raise OtherStudy(search.name, ", ".join(found))
+    if there is not None and (found := differences(there, about)):
+        told = [f"{name.rpartition('.')[2]} is {how}" for name, how in found.items()]
+        raise OtherStudy(search.name, ", ".join(told))
     if study.direction != search.aim.direction:
         goals = (study.direction.name.lower(), search.aim.direction.name.lower())
         raise OtherStudy(search.name, "it is to {} there and to {} here".format(*goals))
     if there is None:
         study.set_user_attr("about", about)
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """A phrase for each setting that differs, by its own name where settings are nested."""
-    found = []
-    for key in sorted(there.keys() | here.keys()):
-        one, two = there.get(key), here.get(key)
-        if isinstance(one, Mapping) and isinstance(two, Mapping):
-            found += _differences(one, two)
-        elif one != two:
-            found.append(f"{key} is {one} there and {two} here")
-    return found
