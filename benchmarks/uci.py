@@ -89,13 +89,13 @@ def run(job: Job) -> dict[str, Any]:
     return {"method": job.method, "split": job.split, **found, "seconds": seconds}
 
 
-def ours(split: Split, seed: int) -> dict[str, Any]:
-    """The default estimator."""
+def ours(split: Split, seed: int, **settings: Any) -> dict[str, Any]:
+    """The estimator, for the benchmark with its defaults."""
     import torch
 
     from bayesdiv import BayesianRegressor
 
-    model = BayesianRegressor(random_state=seed).fit(split.x, split.y)
+    model = BayesianRegressor(random_state=seed, **settings).fit(split.x, split.y)
     predictive, truth = model.predictive(split.new), torch.from_numpy(split.truth)
     low, high = model.predict_interval(split.new, LEVEL)
     return {

@@ -210,6 +210,8 @@ from bayesdiv.likelihoods.student_t import StudentTNoise
 
 @dataclass(frozen=True)
 class HeavyTailed(Regression):
+    outputs = 1
+
     def likelihood(self, balanced_by=None):
         return StudentTNoise()
 """

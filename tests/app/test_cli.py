@@ -291,7 +291,7 @@ def test_train_evaluate_show_agree(run, capsys):
     assert f"{metrics['test']['rmse']:.3f}" in capsys.readouterr().out
     assert call("show", run) == 0
     out = capsys.readouterr().out
-    assert "KL()" in out
+    assert "JSA(alpha=0.3)" in out
     assert "MLP(inputs=4" in out
     assert "epochs done" in out
     assert len((run / "history.jsonl").read_text().splitlines()) == 3
@@ -600,7 +600,7 @@ def test_a_search_of_one_trial_has_the_settings_given_for_its_best(numbers, caps
     assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
     assert "No trial was better than the settings given" in capsys.readouterr().out
     told = json.loads(Path("t/result.json").read_text())
-    assert told["best"]["settings"] == {"alpha": 0.5, "strength": 1.0, "learning_rate": 0.003}
+    assert told["best"]["settings"] == {"alpha": 0.5, "strength": 1.0, "learning_rate": 0.005}
     assert told["test"]["best"] == told["test"]["given"]
 
 

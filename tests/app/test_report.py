@@ -30,7 +30,9 @@ from bayesdiv.app.report import page as report
 from command import call
 
 EVIL = "<script>document.title = 'broken'</script>"
-QUICK = Training(epochs=3, test_samples=8)
+QUICK = Training(
+    epochs=3, test_samples=8, hidden=(50,), members=1, learning_rate=3e-3, prior_gain=2**0.5
+)
 LOSSES = {"kl": KL(), "jsa": JSA(0.5), "plain": None}
 
 
@@ -165,7 +167,7 @@ def test_what_was_trained_is_told(pages):
     rows = dict((row[0], row[1:]) for row in tables(pages["numbers"], "What was trained")[0])
     assert rows["divergence"] == ["KL()", "JSA(alpha=0.5)", "deterministic"]
     assert rows["epochs"] == ["3", "3", "3"]
-    assert rows["weights"] == ["301", "301", "301"]  # (4 + 1) 50 + 50 + 1
+    assert rows["weights"] == ["352", "352", "352"]  # (4 + 1) 50 + (50 + 1) 2
     settings = dict((row[0], row[1:]) for row in tables(pages["numbers"], "Settings in full")[0])
     assert settings["training.learning_rate"] == ["0.003"] * 3
     assert settings["divergence.alpha"] == ["–", "0.5", "–"]
@@ -186,7 +188,7 @@ def test_posterior_scales_are_those_of_the_weights_file(made, pages):
         scale, start = np.log1p(np.exp(rho)), 0
         for tensor, size, fan_in in (
             *(("0.weight", 200, 4), ("0.bias", 50, 1)),
-            *(("2.weight", 50, 50), ("2.bias", 1, 1)),
+            *(("2.weight", 100, 50), ("2.bias", 2, 1)),
         ):
             prior, here = np.sqrt(2 / fan_in), slice(start, start + size)
             start += size

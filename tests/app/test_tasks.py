@@ -138,6 +138,8 @@ from bayesdiv.likelihoods.student_t import StudentTNoise
 class HeavyTailed(Regression):
     """A quantity with outliers."""
 
+    outputs = 1
+
     def likelihood(self, balanced_by=None):
         return StudentTNoise()
 '''

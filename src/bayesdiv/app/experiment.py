@@ -1,6 +1,7 @@
 """A model with its objective for some data: built, and evaluated."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -9,10 +10,13 @@ from torch import Tensor, nn
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import bayesian_modules, bayesianize
+from bayesdiv.model.posteriors.ensemble import Ensemble
+from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import FanIn
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
@@ -20,6 +24,7 @@ from bayesdiv.predictive import Predictive
 
 Recipe = MLP | Conv
 RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv}
+IMAGE_EPOCHS = 100  # where none are given
 WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which only picks the best
 
 
@@ -27,11 +32,16 @@ WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which onl
 class Training:
     """How a model is trained; the same for every divergence that is compared.
 
+    What is None is settled for the data by `settled`: tables are learned as `bayesdiv.app.recipe`
+    says, like those of the estimators.
+
     Args:
-        epochs: passes over the training data.
-        learning_rate: of Adam.
+        epochs: passes over the training data; None makes as many updates as suit the table, or 100
+            epochs for images.
+        learning_rate: of Adam; it stays level for half of the epochs and then falls to 0.
         batch_size: examples per step.
-        samples: weight draws per step for the likelihood.
+        samples: weight draws per step and member; None is 4 for tables, 1 for images.
+        members: networks of the ensemble; None is 4 for tables, 1 for images.
         strength: λ in front of the divergence.
         start: posterior scale to begin with, as a fraction of the prior's.
         prior_gain: the prior's scale is this over √fan-in, layer by layer.
@@ -41,28 +51,54 @@ class Training:
         seed: of weights, order and noise.
     """
 
-    epochs: int = 100
-    learning_rate: float = 3e-3
-    batch_size: int = 32
-    samples: int = 1
-    strength: float = 1.0
-    start: float = 0.1
-    prior_gain: float = 2**0.5
-    hidden: tuple[int, ...] = (50,)
+    epochs: int | None = None
+    learning_rate: float = TABLES.learning_rate
+    batch_size: int = 64
+    samples: int | None = None
+    members: int | None = None
+    strength: float = TABLES.strength
+    start: float = TABLES.start
+    prior_gain: float = 1.0
+    hidden: tuple[int, ...] = TABLES.hidden
     test_samples: int = 100
     balance: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name in ("epochs", "batch_size", "samples", "test_samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("epochs", "batch_size", "samples", "members", "test_samples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must lie between 0 and 2147483647, got {self.seed}")
         for name in ("learning_rate", "start", "prior_gain"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+    @property
+    def length(self) -> int:
+        """The epochs, once they are settled."""
+        assert self.epochs is not None
+        return self.epochs
+
+
+def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Training:
+    """The same with what is None chosen for so many rows of this shape.
+
+    Examples:
+        >>> settled(Training(), rows=500, shape=(13,)).epochs
+        519
+    """
+    table = len(shape) < 3
+    most = TABLES.updates(rows, math.prod(shape))[1]
+    epochs = math.ceil(most / math.ceil(rows / training.batch_size)) if table else IMAGE_EPOCHS
+    return replace(
+        training,
+        epochs=training.epochs or epochs,
+        samples=training.samples or (TABLES.samples if table else 1),
+        members=training.members or (TABLES.members if table else 1),
+    )
 
 
 @dataclass
@@ -108,6 +144,7 @@ class Experiment:
 
 def built(splits: Splits, divergence: Divergence | None, training: Training) -> Experiment:
     """A fresh experiment on these data; None is a deterministic network."""
+    training = settled(training, splits.num_data, splits.shape)
     recipe = recipe_for(splits.task, splits.shape, training.hidden)
     balanced_by = splits.train.y if training.balance else None
     return build(recipe, splits.task, divergence, training, splits.num_data, balanced_by)
@@ -132,14 +169,20 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         network: nn.Module = recipe.build()
-    if divergence is not None:
-        network = bayesianize(network, FanIn(training.prior_gain), start=training.start)
+        members = training.members or 1
+        if divergence is not None:
+            network = bayesianize(
+                network,
+                FanIn(training.prior_gain),
+                posterior=MeanField if members == 1 else Ensemble(members),
+                start=training.start,
+            )
     objective = Objective(
         task.likelihood(balanced_by),
         divergence,
         num_data=num_data,
         strength=training.strength,
-        samples=training.samples,
+        samples=(training.samples or 1) * members,
     )
     return Experiment(network, objective, recipe, training, divergence)
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
+
 from bayesdiv.divergence import JSA, Divergence
 
 
@@ -55,10 +57,10 @@ class TableRecipe:
 
         Examples:
             >>> TABLES.updates(500, 13), TABLES.updates(40_000, 9)
-            ((2000, 4152), (2000, 12000))
+            ((3000, 4152), (3000, 12000))
         """
         most = 4000 + rows // 5 + 4 * columns
-        return 2000, min(most, 12_000)
+        return 3000, min(most, 12_000)
 
 
 TABLES = TableRecipe()
@@ -96,6 +98,35 @@ class Rate:
         rise = min(1.0, (update + 1) / max(1, self.warm_up))
         done = min(1.0, max(0.0, (update - self.first) / self.length))
         return rise * 0.5 * (1 + math.cos(math.pi * done))
+
+
+class Scheduled:
+    """A schedule for `fit` that can begin anywhere: the first learning rates times a `Rate`.
+
+    Args:
+        optimizer: with the learning rates of factor 1.
+        rate: the factor of each update.
+        done: updates before the first.
+
+    Examples:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        >>> Scheduled(optimizer, Rate(warm_up=4), done=1).step()
+        >>> round(optimizer.param_groups[0]["lr"], 4)
+        0.075
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, rate: Rate, done: int = 0) -> None:
+        self.optimizer, self.rate, self.update = optimizer, rate, done - 1
+        # Kept with the optimizer's state, so that a run that goes on has those of its beginning.
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self.step()
+
+    def step(self) -> None:
+        """Go on by one update."""
+        self.update += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * self.rate(self.update)
 
 
 class Watch:

@@ -8,6 +8,7 @@ from typing import Any
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
+from bayesdiv.app.recipe import TABLES, Rate, Scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
 from bayesdiv.training.batches import Batches
@@ -49,14 +50,18 @@ def _trained(
     keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
     done = keeper.begin(settings)
     batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
+    updates = training.length * len(batches)
+    rate = Rate(min(TABLES.warm_up, updates // 10))
+    rate.fall(updates // 2, updates - updates // 2)
     began = time.perf_counter()
     epochs = fit(
         experiment.model,
         experiment.objective,
         batches,
         optimizer,
-        training.epochs,
+        training.length,
         first=done,
+        schedule=Scheduled(optimizer, rate, done * len(batches)),
         seed=training.seed,
     )
     try:

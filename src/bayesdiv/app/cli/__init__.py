@@ -127,6 +127,10 @@ def _plain(message: str) -> str:
         return told[-1]
     if kind := re.search(r'key "([\w.]+)".*?<class \'(\w+)\'>\. Got value: (.*)', message, re.S):
         return f"{kind[1]} must be of type {kind[2]}, got {kind[3]}"
+    if either := re.search(
+        r'key "([\w.]+)".*Subtypes: \[<class \'(\w+)\'>, .*Given value: (.*)', message, re.S
+    ):
+        return f"{either[1]} must be of type {either[2]}, got {either[3]}"
     if choice := re.search(r'key "([\w.]+)".*?Literal\[(.*)\]\. Got value: (.*)', message, re.S):
         return f"{choice[1]} must be one of {choice[2]}, got {choice[3]}"
     if re.search("dot import path|known subclasses|Not a valid subclass", message):

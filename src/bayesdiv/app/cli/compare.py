@@ -26,7 +26,7 @@ from bayesdiv.app.console import (
     warn_if_late,
 )
 from bayesdiv.app.data.splits import Part, Splits
-from bayesdiv.app.experiment import Training
+from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.options import (
     add_data,
     add_text,
@@ -93,9 +93,9 @@ def compare(settings: Namespace) -> None:
         for seed in range(settings.seeds):
             splits = part_data(source, settings, seed=seed)
             for name, divergence in losses.items():
-                own = replace(training, seed=seed)
+                own = settled(replace(training, seed=seed), splits.num_data, splits.shape)
                 title = f"{name}, seed {seed + 1} of {settings.seeds}"
-                tell = teller(progress, title, own.epochs)
+                tell = teller(progress, title, own.length)
                 try:
                     experiment, result = trainings.train(splits, divergence, own, tell=tell)
                 except Diverged as error:
@@ -111,7 +111,7 @@ def compare(settings: Namespace) -> None:
         told = {"settings": plain, "results": results, "diverged": diverged}
         runs.write_json(folder / NUMBERS, told)
     output.print(_comparison_table(results, settings, splits))
-    warn_if_late([run for found in results.values() for run in found], training.epochs)
+    warn_if_late([run for found in results.values() for run in found], own.length)
     kept = {name: found for name, found in histories.items() if found}
     _save_figure(folder, kept, predictions, settings, splits)
 

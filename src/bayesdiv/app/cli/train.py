@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import note, print_metrics, progress_bar, say, teller, warn_if_late
-from bayesdiv.app.experiment import Training
+from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.options import (
     add_data,
     command_parser,
@@ -29,7 +29,7 @@ def parser() -> ArgumentParser:
     command.add_argument(
         "--divergence",
         type=Divergence | None,
-        default={"class_path": "bayesdiv.KL"},
+        default={"class_path": "bayesdiv.JSA", "init_args": {"alpha": 0.3}},
         help="KL, JSG, JSA, …, or the import path of your own; null for a deterministic network",
     )
     command.add_argument("--out", type=str, required=True, help="folder of the run")
@@ -39,17 +39,18 @@ def parser() -> ArgumentParser:
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    divergence, training = settings.divergence, training_of(settings)
+    divergence = settings.divergence
     splits = part_data(open_data(settings), settings, settings.seed)
+    training = settled(training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)
     folder = Path(settings.out)
     with progress_bar() as progress:
         tell = teller(
-            progress, "deterministic" if divergence is None else repr(divergence), training.epochs
+            progress, "deterministic" if divergence is None else repr(divergence), training.length
         )
         _, result = trainings.train(
             splits, divergence, training, folder=folder, source=data_settings(settings), tell=tell
         )
     print_metrics(result)
-    warn_if_late([result], training.epochs)
+    warn_if_late([result], training.length)
     say(f"Run: {folder}")

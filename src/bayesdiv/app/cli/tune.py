@@ -14,7 +14,7 @@ from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import Training
+from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.rounding import rounded, spread
 from bayesdiv.app.settings import fingerprint
 from bayesdiv.app.tuning import files
@@ -70,8 +70,9 @@ def parser() -> ArgumentParser:
 
 def tune(settings: Namespace) -> None:
     """Search, then train the best settings and those given afresh and compare them on test data."""
-    divergence, training = settings.divergence, options.training_of(settings)
+    divergence = settings.divergence
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
+    training = settled(options.training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")

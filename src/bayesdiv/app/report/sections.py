@@ -7,6 +7,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from torch.distributions import Distribution
 
 from bayesdiv.app import metric
 from bayesdiv.app.experiment import Training
@@ -26,6 +28,7 @@ from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number, rounded
 from bayesdiv.app.runs import leaves
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.divergence.joint import Members
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.priors import prior_scale
@@ -235,16 +238,28 @@ def tensors(run: Run) -> list[Tensors]:
     return [one for module in bayesian_modules(run.experiment.model) for one in _tensors_of(module)]
 
 
+def _each_member(q: Distribution) -> Distribution:
+    """The posteriors of an ensemble side by side: the mixture's scale is mostly their distance."""
+    return q.component_distribution if isinstance(q, Members) else q
+
+
+def _quantiles(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    low, middle, high = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
+    return low, middle, high
+
+
 def _tensors_of(module: Bayesian) -> Iterable[Tensors]:
-    q, p = module.q(), module.p()
+    q, p = _each_member(module.q()), module.p()
     prior = prior_scale(p).detach().expand(module.layout.size)
     scale = (q.stddev.detach() / prior).double().cpu().numpy()
     loc = ((q.mean - p.mean).detach().abs() / prior).double().cpu().numpy()
     for entry in module.layout.entries:
         here = slice(entry.offset, entry.offset + entry.size)
-        wide, far = (np.quantile(each[here], (0.05, 0.5, 0.95)).tolist() for each in (scale, loc))
+        wide, far = (
+            np.quantile(each[..., here], (0.05, 0.5, 0.95)).tolist() for each in (scale, loc)
+        )
         name, typical = entry.names[0], float(prior[here].median())
-        yield Tensors(name, tuple(entry.shape), typical, tuple(wide), tuple(far))
+        yield Tensors(name, tuple(entry.shape), typical, wide, far)
 
 
 def posterior(runs: Sequence[Run], looks: Sequence[Series]) -> Html:

@@ -48,7 +48,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         members: networks of the ensemble; None is 4, or 1 for a network with running means.
         prior: anything that `bayesianize` takes; None is `FanIn()`.
         start: the posterior's scale to begin with, as a fraction of the prior's.
-        epochs: passes over the rows; None goes on until the validation likelihood stands, 2,000
+        epochs: passes over the rows; None goes on until the validation likelihood stands, 3,000
             updates at least, with a `ConvergenceWarning` where the most for a table of this size
             were too few.
         learning_rate: of Adam; it stays level for half of the fit and then falls to 0.

@@ -8,8 +8,9 @@ from torch import Tensor
 from bayesdiv.app.data.columns import Numeric
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.quantity import Quantity
+from bayesdiv.app.recipe import TABLES
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.gaussian import Gaussian
+from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian, shift_to
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -41,6 +42,11 @@ class Regression(Quantity):
         """What the target is, for people."""
         return "regression: the target is a quantity"
 
+    @property
+    def outputs(self) -> int:
+        """The mean, and the noise of each row."""
+        return 2
+
     def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
-        """Normal, with one learned noise level."""
-        return Gaussian()
+        """Normal, with a noise level that is learned for each row."""
+        return HeteroscedasticGaussian(TABLES.smallest, shift_to(1.0, TABLES.smallest))

@@ -69,8 +69,9 @@ def tune_experiment(
         ...     search = Search(f"{folder}/study.db", trials=1)
         ...     tuned = tune_experiment(load("diabetes"), KL(), once, search, folds=1)
         >>> tuned.best.settings
-        {'strength': 1.0, 'learning_rate': 0.003}
+        {'strength': 1.0, 'learning_rate': 0.005}
     """
+    training = experiments.settled(training, splits.num_data, splits.shape)
     space = space or Space()
     ranges = space.ranges(divergence)
     if not ranges:
@@ -154,12 +155,12 @@ class _Validation:
         settings = {name: range_.suggest(trial, name) for name, range_ in self.ranges.items()}
         divergence, training = with_settings(self.divergence, self.training, settings)
         courses = [_course(part, divergence, training, self.key) for part in self.parts]
-        every = max(1, training.epochs // REPORTS)
+        every = max(1, training.length // REPORTS)
         value = math.nan
         for epoch, values in enumerate(zip(*courses, strict=True), 1):
             value = sum(values) / len(values)
             # The first quarter would only tell how fast a learning rate is.
-            if training.epochs // 4 < epoch < training.epochs and epoch % every == 0:
+            if training.length // 4 < epoch < training.length and epoch % every == 0:
                 trial.report(value, epoch)
                 if trial.should_prune():
                     raise optuna.TrialPruned
@@ -187,7 +188,7 @@ def _course(
         experiment.objective,
         batches,
         experiment.optimizer(),
-        training.epochs,
+        training.length,
         seed=training.seed,
     ):
         watched = experiments.WATCH_SAMPLES
@@ -195,7 +196,7 @@ def _course(
         for own, other in ((0, 1), (1, 0)):
             if kept[own].after(epoch.number, found[own]["nll"]):
                 values[own] = found[other][key]
-        if epoch.number < training.epochs:
+        if epoch.number < training.length:
             yield sum(values) / 2
     for own, other in ((0, 1), (1, 0)):
         kept[own].restore()
