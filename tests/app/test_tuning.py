@@ -409,7 +409,7 @@ def test_an_experiment_is_searched_over_alpha_strength_and_learning_rate(tmp_pat
     search = Search(tmp_path / "study.db", trials=3)
     tuned = experiment.tune_experiment(diabetes, bd.JSA(0.5), QUICK, search, folds=2)
     first, *others = studies.trials(search)
-    assert first.settings == {"alpha": 0.5, "strength": 1.0, "learning_rate": 3e-3}
+    assert first.settings == {"alpha": 0.5, "strength": 1.0, "learning_rate": 5e-3}
     for tried in others:
         assert 0 <= tried.settings["alpha"] <= 1
         assert 1e-3 <= tried.settings["strength"] <= 1e2
