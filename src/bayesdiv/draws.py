@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -217,17 +217,14 @@ def called(model: nn.Module, inputs: Inputs) -> object:
 
 def tensor_of(output: object) -> Tensor:
     """The tensor that a likelihood reads: what the model returned, or its `logits`."""
-    found = output["logits"] if _has_logits(output) else getattr(output, "logits", output)
+    named = output if isinstance(output, Mapping) else {}
+    found = named["logits"] if "logits" in named else getattr(output, "logits", output)
     if not isinstance(found, Tensor):
         raise TypeError(
             f"the network must return one tensor, got {type(output).__name__} without logits: give "
             "outputs=, a function that takes the tensor out of it"
         )
     return found
-
-
-def _has_logits(output: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(output, Mapping) and "logits" in output
 
 
 def leaves(inputs: object) -> list[Tensor]:
@@ -240,19 +237,15 @@ def leaves(inputs: object) -> list[Tensor]:
 def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
     """How several draws are best run; None where all at once is to be tried, else one by one.
 
-    Args:
-        model: the network.
-        inputs: a batch.
-        single: whether each draw is one network: trials are a batch of them in any case.
+    `single` is whether each draw is one network: trials are a batch of them in any case.
     """
     if not single:
         return Vectorized()
     if not compiling() and _known(model) is False:
         return Looped()
     # Looked at first, since the walk over the model costs more.
-    if not busy(inputs, BUSY) or not (_convolves(model) and all_random(model)):
-        return None
-    return Looped()
+    slow = busy(inputs, BUSY) and _convolves(model) and all_random(model)
+    return Looped() if slow else None
 
 
 def busy(inputs: Inputs, limit: int) -> bool:
@@ -269,9 +262,7 @@ def _single(weights: Weights) -> bool:
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if compiling() or not _single(weights) or recording(weights[0]):
-        return Vectorized()(run, weights)
-    if _known(model):
+    if compiling() or not _single(weights) or recording(weights[0]) or _known(model):
         return Vectorized()(run, weights)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
     cards = [weights[0].device] if on_gpu(weights[0]) else []

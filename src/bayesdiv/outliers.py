@@ -12,12 +12,11 @@ from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from bayesdiv.calibration.conformal import threshold
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.model.bayesian import at_mean
-from bayesdiv.prediction import TURN
+from bayesdiv.prediction import evaluating
 from bayesdiv.predictive import Predictive
 
 
@@ -90,24 +89,17 @@ def features(
         torch.Size([5, 8])
     """
     found: list[Tensor] = []
-    with TURN, torch.no_grad(), at_mean(model):
-        modes = [(module, module.training) for module in model.modules()]
-        handle = _listening(model if layer is None else layer, found)
+    with evaluating(model), at_mean(model):
+        heard = model if layer is None else layer
+        handle = heard.register_forward_hook(lambda _, __, made: found.append(cast(Tensor, made)))
         try:
-            model.eval()
             for part in x.split(batch_size or max(1, len(x))):
                 model(part)
         finally:
             handle.remove()
-            for module, training in modes:
-                module.training = training
     if not found:
         raise ValueError("layer must be a module that the model runs, got one that it does not")
     return torch.cat([part.flatten(1) for part in found])
-
-
-def _listening(layer: nn.Module, found: list[Tensor]) -> RemovableHandle:
-    return layer.register_forward_hook(lambda _, __, output: found.append(cast(Tensor, output)))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from bayesdiv.compute.devices import on_cpu
 from bayesdiv.draws import (
@@ -69,7 +69,7 @@ def predict(
         >>> bd.predict(net, bd.Gaussian(), torch.zeros(5, 3)).mean.shape
         torch.Size([5])
     """
-    with _evaluating(model):
+    with evaluating(model):
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
@@ -107,7 +107,7 @@ def predict_at(
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), weights).samples
         100
     """
-    with _evaluating(model):
+    with evaluating(model):
         axis = weights[0].dim() - 2 if weights else 0
         kept = tuple(drawn.detach() for drawn in weights)
         found = leaves(x)
@@ -122,15 +122,11 @@ def _converted(x: Inputs, dtype: torch.dtype | None) -> Inputs:
     """The inputs with their real numbers in this dtype."""
     if dtype is None:
         return x
-    return tree_map(lambda leaf: leaf.to(dtype) if _is_real(leaf) else leaf, x)
-
-
-def _is_real(leaf: object) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()
+    return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, x)
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """For the time of the context, alone, without gradients and in evaluation mode."""
     with TURN:
         modes = [(module, module.training) for module in model.modules()]

@@ -6,15 +6,11 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    Distribution,
-    Poisson,
-    StudentT,
-    TransformedDistribution,
-)
+from torch.distributions import Distribution, Poisson, StudentT
 from torch.distributions.constraints import Constraint
 
 from bayesdiv import students_t
+from bayesdiv.divergence.quantiles import offers
 
 DRAWS = 1 << 14  # where nothing but samples is known, in all
 BLOCK = 64  # counts whose probabilities are added up at once
@@ -89,7 +85,7 @@ _CDFS: Mapping[type[Distribution], Callable[..., Tensor]] = {
 
 def _cdf_of(distribution: Distribution) -> Callable[..., Tensor] | None:
     own = next((_CDFS[kind] for kind in type(distribution).__mro__ if kind in _CDFS), None)
-    if own is not None or _lacks(_inner(distribution), "cdf"):
+    if own is not None or not offers(distribution, "cdf"):
         return own
     return lambda distribution, value: distribution.cdf(value)
 
@@ -97,13 +93,6 @@ def _cdf_of(distribution: Distribution) -> Callable[..., Tensor] | None:
 def _lacks(distribution: Distribution, name: str) -> bool:
     """Whether its class leaves a method to the base class, which raises."""
     return getattr(type(distribution), name) is getattr(Distribution, name)
-
-
-def _inner(distribution: Distribution) -> Distribution:
-    """The distribution that is transformed, whose functions serve the whole."""
-    while isinstance(distribution, TransformedDistribution):
-        distribution = distribution.base_dist
-    return distribution
 
 
 # Continuous ------------------------------------------------------------------------------------
@@ -131,7 +120,7 @@ def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Te
     if isinstance(distribution, StudentT):
         lows, highs = students_t.farthest(distribution, probability)
         return lows.amin(0), highs.amax(0)
-    if _lacks(_inner(distribution), "icdf"):
+    if not offers(distribution, "icdf"):
         return _widened(distribution, probability)
     wanted = mean(distribution).double().new_full(distribution.batch_shape, probability)
     each = distribution.icdf(wanted)

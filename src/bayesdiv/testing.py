@@ -19,17 +19,14 @@ Pair = tuple[Distribution, Distribution]
 
 
 def _default_pairs() -> list[Pair]:
-    def number(x: float) -> Tensor:
-        return torch.tensor(x, dtype=torch.float64)
-
-    def normal(loc: float, scale: float) -> Normal:
-        return Normal(number(loc), number(scale))
+    def made(family: type[Normal | Laplace], *parameters: float) -> Distribution:
+        return family(*torch.tensor(parameters, dtype=torch.float64))
 
     return [
-        (normal(0.5, 0.8), normal(0.0, 1.0)),
-        (normal(0.0, 1.2), normal(0.3, 1.0)),
-        (normal(-0.1, 0.2), normal(0.0, 1.0)),
-        (normal(0.2, 0.9), Laplace(number(0.0), number(0.7))),
+        (made(Normal, 0.5, 0.8), made(Normal, 0.0, 1.0)),
+        (made(Normal, 0.0, 1.2), made(Normal, 0.3, 1.0)),
+        (made(Normal, -0.1, 0.2), made(Normal, 0.0, 1.0)),
+        (made(Normal, 0.2, 0.9), made(Laplace, 0.0, 0.7)),
     ]
 
 
@@ -55,9 +52,7 @@ def check_divergence(
     """
     for q, p in _default_pairs() if pairs is None else pairs:
         exact = closed_form.find(divergence, q, p) is not None
-        _check_value(divergence, q, p)
-        if exact:
-            _check_closed_form(divergence, q, p)
+        _check_value(divergence, q, p, exact)
         _check_samples(divergence, q, p, samples)
         _check_gradient(divergence, q, p, exact)
 
@@ -71,8 +66,8 @@ def _name(q: Distribution, p: Distribution) -> str:
     return f"for {q} against {p}"
 
 
-def _check_value(divergence: Divergence, q: Distribution, p: Distribution) -> None:
-    """Zero, positive, bounded and symmetric, by dense integration."""
+def _check_value(divergence: Divergence, q: Distribution, p: Distribution, exact: bool) -> None:
+    """Zero, positive, bounded and symmetric by dense integration, as by the closed form."""
     measure = Quadrature()
     value, own = measure(divergence, q, p).item(), measure(divergence, q, q).item()
     _require(abs(own) < 1e-9, divergence, f"must be 0 for equal distributions, got {own} for {q}")
@@ -81,20 +76,12 @@ def _check_value(divergence: Divergence, q: Distribution, p: Distribution) -> No
     _require(value <= bound + 1e-9, divergence, f"exceeds its bound {bound}: {value} {_name(q, p)}")
     if divergence.symmetric:
         back = measure(divergence, p, q).item()
-        _require(
-            math.isclose(value, back, rel_tol=1e-7, abs_tol=1e-9),
-            divergence,
-            f"claims to be symmetric, got {value} {_name(q, p)} and {back} the other way round",
-        )
-
-
-def _check_closed_form(divergence: Divergence, q: Distribution, p: Distribution) -> None:
-    dense, exact = Quadrature()(divergence, q, p).item(), Exact()(divergence, q, p).item()
-    _require(
-        math.isclose(dense, exact, rel_tol=1e-5, abs_tol=1e-6),
-        divergence,
-        f"has a closed form that gives {exact} {_name(q, p)}, integration gives {dense}",
-    )
+        told = f"claims to be symmetric, got {value} {_name(q, p)} and {back} the other way round"
+        _require(math.isclose(value, back, rel_tol=1e-7, abs_tol=1e-9), divergence, told)
+    if exact:
+        own = Exact()(divergence, q, p).item()
+        told = f"has a closed form that gives {own} {_name(q, p)}, integration gives {value}"
+        _require(math.isclose(value, own, rel_tol=1e-5, abs_tol=1e-6), divergence, told)
 
 
 def _check_samples(divergence: Divergence, q: Distribution, p: Distribution, samples: int) -> None:
@@ -107,15 +94,11 @@ def _check_samples(divergence: Divergence, q: Distribution, p: Distribution, sam
         torch.manual_seed(0)
         estimator = MonteCarlo(max(1000, samples // groups))
         values = torch.stack([estimator(divergence, q, p) for _ in range(groups)])
-    error = values.std().item() / math.sqrt(groups)
-    mean = values.mean().item()
+    error, mean = values.std().item() / math.sqrt(groups), values.mean().item()
     # The logarithm of a mean is biased by about half its relative variance.
     allowance = 5 * error + 1e-9 + (0.0 if divergence.linear else 0.5 * values.var().item() * 10)
-    _require(
-        abs(mean - dense) <= allowance,
-        divergence,
-        f"estimated from samples is {mean} ± {error} {_name(q, p)}, integration gives {dense}",
-    )
+    told = f"estimated from samples is {mean} ± {error} {_name(q, p)}, integration gives {dense}"
+    _require(abs(mean - dense) <= allowance, divergence, told)
 
 
 def _check_gradient(divergence: Divergence, q: Distribution, p: Distribution, exact: bool) -> None:
@@ -125,12 +108,9 @@ def _check_gradient(divergence: Divergence, q: Distribution, p: Distribution, ex
     _require(bool(dense.isfinite().all()), divergence, f"has a gradient of {dense} {_name(q, p)}")
     if exact:
         own = _gradient(divergence, q, p, Exact())
-        _require(
-            torch.allclose(own, dense, rtol=1e-4, atol=1e-4),
-            divergence,
-            f"has a closed form with gradient {own.tolist()} {_name(q, p)}, integration gives "
-            f"{dense.tolist()}",
-        )
+        told = f"has a closed form with gradient {own.tolist()} {_name(q, p)}, integration gives "
+        same = torch.allclose(own, dense, rtol=1e-4, atol=1e-4)
+        _require(same, divergence, f"{told}{dense.tolist()}")
 
 
 def _gradient(
@@ -198,6 +178,11 @@ def _module(posterior: Posterior) -> nn.Module:
     return cast(nn.Module, posterior)
 
 
+def _same_draws(one: Posterior, other: Posterior) -> bool:
+    seed = torch.tensor(7)
+    return torch.equal(one.rsample(4, seed=seed), other.rsample(4, seed=seed))
+
+
 def _check_shapes(make: PosteriorFor) -> None:
     for trials in ((), (_TRIALS,)):
         posterior = _made(make, torch.float64, *trials)
@@ -241,8 +226,8 @@ def _check_dtypes(make: PosteriorFor) -> None:
 def _check_draws(make: PosteriorFor, posterior: Posterior) -> None:
     """Seeds, and gradients by the parameters against small differences along a random line."""
     seed, step = torch.tensor(7), 1e-5
-    again = torch.equal(posterior.rsample(4, seed=seed), posterior.rsample(4, seed=seed))
-    _require(again, make, "must draw the same weights for the same seed")
+    told = "must draw the same weights for the same seed"
+    _require(_same_draws(posterior, posterior), make, told)
     parameters = list(_module(posterior).parameters())
     directions = [torch.randn_like(parameter) for parameter in parameters]
     share = torch.randn(4, _WEIGHTS, dtype=torch.float64)
@@ -267,9 +252,8 @@ def _check_state(make: PosteriorFor) -> None:
     """That another posterior with the same state draws the same weights."""
     one, other = _bent(make), _bent(make)
     _module(other).load_state_dict(_module(one).state_dict())
-    seed = torch.tensor(3)
-    same = torch.equal(one.rsample(4, seed=seed), other.rsample(4, seed=seed))
-    _require(same, make, "must have all that its draws depend on in its state dict")
+    told = "must have all that its draws depend on in its state dict"
+    _require(_same_draws(one, other), make, told)
 
 
 def _check_density(make: PosteriorFor, posterior: Posterior, samples: int) -> None:
@@ -278,19 +262,15 @@ def _check_density(make: PosteriorFor, posterior: Posterior, samples: int) -> No
     if density is None:
         return
     density = density.detach()
-    _require_one(make, "log_prob", _narrower(drawn).log_prob(drawn) - density)
-    joint = posterior.distribution().log_prob(drawn).detach()
-    joint = joint if posterior.marginals() is None else joint.sum(-1)
+    # A Gaussian within the draws: what it weighs in them must be 1 in the mean.
+    narrower = MultivariateNormal(drawn.mean(0), 0.5 * drawn.T.cov())
+    _require_one(make, "log_prob", narrower.log_prob(drawn) - density)
+    joint, marginals = posterior.distribution().log_prob(drawn).detach(), posterior.marginals()
+    joint = joint if marginals is None else joint.sum(-1)
     told = "must have the same density in log_prob and in distribution()"
     _require(torch.allclose(joint, density, rtol=1e-6, atol=1e-6), make, told)
-    marginals = posterior.marginals()
     if marginals is not None:
         _check_marginals(make, marginals, drawn)
-
-
-def _narrower(drawn: Tensor) -> MultivariateNormal:
-    """A Gaussian within the draws: what it weighs in them must be 1 in the mean."""
-    return MultivariateNormal(drawn.mean(0), 0.5 * drawn.T.cov())
 
 
 def _require_one(subject: object, name: str, log_weights: Tensor) -> None:
@@ -348,10 +328,8 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
 
 
 def _check_conditional(likelihood: nn.Module, conditional: object) -> None:
-    kind = type(conditional).__name__
-    _require(
-        isinstance(conditional, Distribution), likelihood, f"must return a distribution, got {kind}"
-    )
+    told = f"must return a distribution, got {type(conditional).__name__}"
+    _require(isinstance(conditional, Distribution), likelihood, told)
     shape = tuple(cast(Distribution, conditional).batch_shape)
     told = f"must return batch shape (4, 5) for outputs of 4 draws and 5 rows, got {shape}"
     _require(shape == (4, 5), likelihood, told)

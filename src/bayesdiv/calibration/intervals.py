@@ -8,11 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from bayesdiv.calibration.conformal import (
-    chosen,
-    one_per_row,
-    thresholds_of,
-)
+from bayesdiv.calibration.conformal import chosen, one_per_row, thresholds_of
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.predictive import Predictive
 

@@ -16,6 +16,8 @@ from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute import blocks, inplace, native, reference, table
+from bayesdiv.compute.devices import recording
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.reference import TotalRule
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Rule
@@ -23,9 +25,8 @@ from bayesdiv.divergence.estimators import Computation, Estimator
 from bayesdiv.divergence.gaussian import OnePass, SoftplusNormal
 from bayesdiv.divergence.kl import KL, kl_terms
 
-_CPU_OFFERS: dict[
-    str, Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | None]
-] = {
+_Offer = Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | None]
+_CPU_OFFERS: dict[str, _Offer] = {
     "native": native.offer,
     "table": table.offer,
     "inplace": inplace.offer,
@@ -46,12 +47,7 @@ class Backend(Protocol):
         """The divergence summed over the last axis, differentiable by q."""
 
     def draw_and_total(
-        self,
-        q: Distribution,
-        p: Distribution,
-        samples: int,
-        dtype: torch.dtype | None = None,
-        seed: Tensor | None = None,
+        self, q: Distribution, p: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
         """Draws of q and the total."""
 
@@ -80,10 +76,7 @@ class Prepared:
     def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
         """The divergence summed over the last axis, (…), differentiable by q and p.
 
-        Args:
-            q: the posterior.
-            p: the prior.
-            weights: draws of q that an estimator which samples uses instead of its own.
+        `weights` are draws of q that an estimator which samples uses instead of its own.
         """
         for backend in self.backends:
             if backend.serves(q, p):
@@ -91,22 +84,9 @@ class Prepared:
         return self.each(q, p, weights).sum(-1)
 
     def draw_and_total(
-        self,
-        q: Distribution,
-        p: Distribution,
-        samples: int,
-        dtype: torch.dtype | None = None,
-        seed: Tensor | None = None,
+        self, q: Distribution, p: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
-        """Draws of q, (samples, …, weights), and the total, in one pass where a backend has one.
-
-        Args:
-            q: the posterior.
-            p: the prior.
-            samples: how many draws.
-            dtype: of the draws; None is that of the parameters.
-            seed: of the noise, as for `draw`.
-        """
+        """Draws of q as by `draw`, and the total, in one pass where a backend has one."""
         for backend in self.backends:
             if backend.serves(q, p):
                 return backend.draw_and_total(q, p, samples, dtype, seed)
@@ -117,14 +97,7 @@ class Prepared:
 def prepare(
     estimator: Estimator, divergence: Divergence, q: Distribution, p: Distribution
 ) -> Prepared:
-    """Look up the rule and the fastest backends for pairs like this one, once.
-
-    Args:
-        estimator: how the divergence is computed.
-        divergence: what is measured.
-        q: a posterior like those to come.
-        p: a prior like those to come.
-    """
+    """Look up the rule and the fastest backends for pairs like this one, once."""
     each, simple = estimator.prepare(divergence, q, p), divergence.reduced()
     rule = estimator.rule(simple, q, p)
     if rule is None:
@@ -132,9 +105,7 @@ def prepare(
     return Prepared(each, tuple(_serving(rule, simple, q, p)))
 
 
-def draw(
-    q: Distribution, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-) -> Tensor:
+def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
     """Draws of q, (samples, …, weights), through which gradients reach its parameters.
 
         w = loc + scale · ε
@@ -212,9 +183,9 @@ def trusted(name: str, backend: Backend, rule: Rule, divergence: Divergence, lik
     something else, is reported once and not used.
     """
     key = (name, divergence, like.device, like.dtype)
+    if key not in _trusted and (torch.compiler.is_compiling() or recording(like)):
+        return False
     if key not in _trusted:
-        if torch.compiler.is_compiling() or _recording(like):
-            return False
         problem = _problem(backend, rule, divergence, like)
         _trusted[key] = not problem
         if problem:
@@ -230,10 +201,6 @@ def _problem(backend: Backend, rule: Rule, divergence: Divergence, like: Tensor)
     except Exception as error:  # of any kind: compilers and drivers have their own
         return " ".join(str(error).split())[:200] or type(error).__name__
     return "" if right else "it disagrees with the plain rule"
-
-
-def _recording(like: Tensor) -> bool:
-    return like.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _draws_are_trusted(like: Tensor) -> bool:
@@ -254,12 +221,7 @@ def agrees(
 ) -> bool:
     """Whether total, gradients and draws of 3,001 weights, narrow and wide, are right.
 
-    Args:
-        backend: the backend to try.
-        rule: the plain rule, of which the value and the gradients are taken, in double precision.
-        divergence: what the rule computes.
-        device: where.
-        dtype: of the parameters.
+    What is right is the plain rule's value, and its gradients, in double precision.
     """
     device = torch.device(device)
     cards = [device] if device.type == "cuda" else []

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
-from bayesdiv.compute.noise import MANY, fresh_seed, many, standard_normal
+from bayesdiv.compute.noise import MANY, Dtype, Seed, fresh_seed, many, standard_normal
 from bayesdiv.compute.reference import TotalRule, prior_serves
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
 
@@ -25,6 +25,7 @@ ONE_PIECE = 4 * BLOCK
 # Above, a lever beside the gradients of a total would be one number per weight too many.
 LARGE = 1 << 24
 _DTYPES = (torch.float32, torch.float64)
+_Gradients = tuple[Tensor, Tensor]  # by loc, and by rho or the scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +63,7 @@ class Blocks:
         return torch.stack(cast(list[Tensor], each)).reshape(q.loc.shape[:-1])
 
     def draw_and_total(
-        self,
-        q: Distribution,
-        p: Distribution,
-        samples: int,
-        dtype: torch.dtype | None = None,
-        seed: Tensor | None = None,
+        self, q: Distribution, p: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
         """Draws and the total: each block is read, and its scale computed, once for both."""
         q, p = cast(Normal, q), cast(Normal, p)
@@ -78,9 +74,7 @@ class Blocks:
         return cast(tuple[Tensor, Tensor], _through(plan, q.loc, _raw(q), p.loc, p.scale))
 
 
-def draw(
-    q: Distribution, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-) -> Tensor:
+def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
     """Draws of Gaussians, (samples, …, weights): many on a CPU block by block, else at once."""
     loc = q.mean
     few = samples * loc.numel() < MANY
@@ -92,14 +86,12 @@ def draw(
     return cast(Tensor, drawn).reshape(samples, *loc.shape)
 
 
-def _at_once(
-    loc: Tensor, scale: Tensor, samples: int, dtype: torch.dtype | None, seed: Tensor | None
-) -> Tensor:
+def _at_once(loc: Tensor, scale: Tensor, samples: int, dtype: Dtype, seed: Seed) -> Tensor:
     """Operations of torch, which a compiler and `vmap` take; the noise is kept."""
-    number = None if seed is None else int(seed)
     # One draw without an axis of its own: its backward pass then copies and sums nothing.
     shape = loc.shape if samples == 1 else (samples, *loc.shape)
-    drawn = torch.addcmul(loc, scale, standard_normal(shape, loc, number))
+    noise = standard_normal(shape, loc, None if seed is None else int(seed))
+    drawn = torch.addcmul(loc, scale, noise)
     drawn = drawn if dtype is None else drawn.to(dtype)
     return drawn.unsqueeze(0) if samples == 1 else drawn
 
@@ -169,7 +161,7 @@ class _Plan:
     by_rho: bool
     rule: TotalRule | None = None
     noise: _Kept | _Seeded | None = None
-    dtype: torch.dtype | None = None
+    dtype: Dtype = None
     piece: int = ONE_PIECE
 
     def scale(self, raw: Tensor) -> Tensor:
@@ -194,7 +186,7 @@ class _Plan:
 
     def total(
         self, loc: Tensor, raw: Tensor, scale: Tensor, *prior: Tensor
-    ) -> tuple[Tensor | None, tuple[Tensor, Tensor] | None]:
+    ) -> tuple[Tensor | None, _Gradients | None]:
         """The total of a block, and its derivatives by loc and rho."""
         if self.rule is None:
             return None, None
@@ -218,7 +210,7 @@ class _Found(NamedTuple):
 
     drawn: Tensor | None
     total: Tensor | None
-    derivatives: tuple[Tensor, Tensor] | None
+    derivatives: _Gradients | None
     lever: Tensor | None = None  # ε ∂ scale / ∂ rho of one draw; of several, ∂ log scale / ∂ rho
 
 
@@ -245,7 +237,7 @@ class _Pass(torch.autograd.Function):
         else:
             gradients = _of_total(plan, kept, by_total, loc, raw, *prior)
             if by_drawn is not None:
-                gradients = _of_draws(plan, gradients, by_drawn, loc, raw, drawn, lever)
+                gradients = _of_draws(plan, gradients, by_drawn, (loc, raw), drawn, lever)
         return (None, *(gradients or (None, None)), *(None for _ in prior))
 
 
@@ -304,29 +296,26 @@ def _in_blocks(plan: _Plan, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Ten
 
 
 def _of_total(
-    plan: _Plan,
-    kept: tuple[Tensor, Tensor] | None,
-    by_total: Tensor | None,
-    *sides: Tensor,
-) -> tuple[Tensor, Tensor] | None:
+    plan: _Plan, kept: _Gradients | None, by_total: Tensor | None, *sides: Tensor
+) -> _Gradients | None:
     """The gradients by way of the total: those that were kept, in their place."""
     if by_total is None:
         return None
     if kept is None:
-        kept = cast(tuple[Tensor, Tensor], _computed(replace(plan, noise=None), *sides).derivatives)
+        kept = cast(_Gradients, _computed(replace(plan, noise=None), *sides).derivatives)
     return kept[0].mul_(by_total), kept[1].mul_(by_total)
 
 
 def _of_draws(
     plan: _Plan,
-    found: tuple[Tensor, Tensor] | None,
+    found: _Gradients | None,
     by_drawn: Tensor,
-    loc: Tensor,
-    raw: Tensor,
+    sides: _Gradients,
     drawn: Tensor | None,
     lever: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+) -> _Gradients:
     """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
+    loc, raw = sides
     if isinstance(plan.noise, _Kept):
         by_scale = by_drawn * plan.noise.noise
         pair = _added(by_drawn, raw.dtype), plan.chained(_added(by_scale, raw.dtype), raw)
@@ -343,9 +332,7 @@ def _added(rows: Tensor, dtype: torch.dtype) -> Tensor:
     return rows[0].to(dtype) if len(rows) == 1 else rows.sum(0, dtype=dtype)
 
 
-def _recovered(
-    by_drawn: Tensor, drawn: Tensor, loc: Tensor, lever: Tensor
-) -> tuple[Tensor, Tensor]:
+def _recovered(by_drawn: Tensor, drawn: Tensor, loc: Tensor, lever: Tensor) -> _Gradients:
     """Σ g and Σ g (w - loc) ∂ log scale / ∂ rho: the draws hold their noise, times the scale."""
     by_loc = loc.new_empty(len(loc))
     for start, end in _cuts(len(loc)):
@@ -358,9 +345,7 @@ def _recovered(
     return by_loc, lever
 
 
-def _made_again(
-    plan: _Plan, found: tuple[Tensor, Tensor] | None, by_drawn: Tensor, raw: Tensor
-) -> tuple[Tensor, Tensor]:
+def _made_again(plan: _Plan, found: _Gradients | None, by_drawn: Tensor, raw: Tensor) -> _Gradients:
     """Σ g and Σ g ε σ'(rho), the noise made from its seed once more, added to those found."""
     noise, by_loc = cast(_Seeded, plan.noise), _added(by_drawn, raw.dtype)
     d_loc, d_raw = (
@@ -377,12 +362,8 @@ def _made_again(
 
 
 def _to_differentiate(
-    plan: _Plan,
-    found: tuple[Tensor, Tensor] | None,
-    by_drawn: Tensor | None,
-    loc: Tensor,
-    raw: Tensor,
-) -> tuple[Tensor, Tensor] | None:
+    plan: _Plan, found: _Gradients | None, by_drawn: Tensor | None, loc: Tensor, raw: Tensor
+) -> _Gradients | None:
     """Gradients to be differentiated once more, by way of the draws alone."""
     if found is not None:
         found = refuse_second(found[0], loc, raw), refuse_second(found[1], loc, raw)

@@ -15,9 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -47,7 +45,8 @@ def looked_up(mixture: Mixture) -> TotalRule:
     if found is None:
         raise RuntimeError("the machine code is not there: ask `library` first")
     rows, bound, chunk = table.packed(mixture), float(mixture.bound), found.chunk_size()
-    grid = _on_cpu([table.LOWEST, table.HIGHEST, table.STEPS, table.FARTHEST, table.COLUMNS])
+    sizes = [table.LOWEST, table.HIGHEST, table.STEPS, table.FARTHEST, table.COLUMNS]
+    grid = torch.tensor(sizes, dtype=torch.float32, device="cpu")
 
     def total(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Total:
         each = prior_loc.dim() + prior_scale.dim() > 0
@@ -66,11 +65,6 @@ def looked_up(mixture: Mixture) -> TotalRule:
         return Total(*(x.to(loc.dtype) for x in (value, by_loc, by_scale)))
 
     return total
-
-
-def _on_cpu(numbers: ArrayLike) -> Tensor:
-    """Numbers for machine code, whatever dtype and device are torch's defaults."""
-    return torch.from_numpy(np.asarray(numbers, dtype=np.float32))
 
 
 @lru_cache(maxsize=1)

@@ -16,17 +16,15 @@ from torch import Tensor
 
 from bayesdiv.compute import native
 
+Dtype = torch.dtype | None  # of draws; None is that of the parameters
+Seed = Tensor | None  # of noise; None takes one from torch's generator
 MANY = 1 << 18  # below, the noise of torch takes a millisecond: no compiler is started for it
 
 
 def standard_normal(shape: Sequence[int], like: Tensor, seed: int | None = None) -> Tensor:
     """Noise of this shape, of the dtype and on the device of `like`.
 
-    Args:
-        shape: of the noise.
-        like: a tensor whose dtype and device the noise takes.
-        seed: makes the same noise again, in a backward pass for instance, and leaves the generator
-            of torch alone; None takes a new seed from that generator.
+    A seed makes the same noise again and leaves the generator of torch alone; None takes one there.
 
     Examples:
         >>> like, seed = torch.empty(0), fresh_seed()
@@ -55,10 +53,6 @@ def many(count: int, seed: int | None = None) -> Tensor:
 
     The least u is 2⁻⁴⁹, 8.2 standard deviations out: 31 bits come from the first of two random
     words, 17 more from the low end of the second, where they turn t by less than 2⁻¹⁴.
-
-    Args:
-        count: how many.
-        seed: see `standard_normal`.
     """
     seed = fresh_seed() if seed is None else seed
     words = np.random.SFC64(seed).random_raw(-(-count // 2))  # of 64 bits, two numbers each

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute import table, triton_programs
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.reference import prior_serves
 from bayesdiv.compute.triton_programs import Program
 from bayesdiv.divergence.base import Divergence
@@ -100,12 +101,7 @@ class Kernels:
         return total(self.kernel, q.loc, q.rho, p.loc, p.scale)
 
     def draw_and_total(
-        self,
-        q: Distribution,
-        p: Distribution,
-        samples: int,
-        dtype: torch.dtype | None = None,
-        seed: Tensor | None = None,
+        self, q: Distribution, p: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
         """Draws and the total: one pass where there are no trials."""
         q, p = cast(SoftplusNormal, q), cast(Normal, p)
@@ -127,11 +123,7 @@ def total(
 
 
 def draw(
-    loc: Tensor,
-    rho: Tensor,
-    samples: int,
-    dtype: torch.dtype = torch.float32,
-    seed: Tensor | None = None,
+    loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.float32, seed: Seed = None
 ) -> Tensor:
     """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho.
 
@@ -157,7 +149,7 @@ def draw_and_total(
     prior_scale: Tensor,
     samples: int,
     dtype: torch.dtype = torch.float32,
-    seed: Tensor | None = None,
+    seed: Seed = None,
 ) -> tuple[Tensor, Tensor]:
     """Draws, (samples, weights), and the summed divergence, each parameter read and written once.
 

@@ -16,9 +16,7 @@ from typing import Any
 try:
     import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
     import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    from triton.language.extra import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        libdevice,
-    )
+    from triton.language.extra import libdevice  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     jit, constant = triton.jit, tl.constexpr
 except ImportError:  # pragma: no cover - where Triton is installed

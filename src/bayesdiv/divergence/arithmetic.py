@@ -21,11 +21,11 @@ from torch.distributions import Distribution, Normal, Uniform
 from torch.nn.functional import softplus
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence, Points
+from bayesdiv.divergence.base import Points
 from bayesdiv.divergence.densities import common_shape
 from bayesdiv.divergence.gaussian import log_number
 from bayesdiv.divergence.one_sided import Mixture, OneSided, UniformPrior
-from bayesdiv.divergence.skewed import Skewed, Zero
+from bayesdiv.divergence.skewed import Skewed, Unmodified
 
 
 class _Arithmetic(Skewed):
@@ -92,7 +92,7 @@ class JSA(_Arithmetic):
 
 
 @dataclass(frozen=True)
-class UnmodifiedJSA(_Arithmetic):
+class UnmodifiedJSA(Unmodified, _Arithmetic):
     """The generalised Jensen-Shannon divergence before the paper's modification (eq. js_wadd).
 
         (1-α) KL(q ‖ M) + α KL(p ‖ M),   M = (1-α) q + α p
@@ -110,20 +110,6 @@ class UnmodifiedJSA(_Arithmetic):
         """(1-α, 1-α)."""
         alpha = _not_denormal(alpha)
         return Mixture(1 - alpha, alpha, 1 - alpha, alpha, -1.0, -1.0)
-
-    @property
-    def bound(self) -> float | None:
-        """The entropy of alpha; 0 at both ends."""
-        return 0.0 if isinstance(self.reduced(), Zero) else super().bound
-
-    @property
-    def symmetric(self) -> bool:
-        """At alpha = ½, and at the ends, where it is 0."""
-        return super().symmetric or isinstance(self.reduced(), Zero)
-
-    def reduced(self) -> Divergence:
-        """0 at both ends."""
-        return self if super().reduced() is self else Zero()
 
 
 def _not_denormal(alpha: float | Tensor) -> float | Tensor:

@@ -165,7 +165,7 @@ class MonteCarlo(Estimator):
                 f"samples give a wrong gradient against {type(p).__name__}, whose density has an "
                 "edge: use Quadrature(), or Exact() with JSA"
             )
-        at_q, at_p = _drawn(q, p, weights), _later(lambda: self._at_p(q, p))
+        at_q, at_p = _drawn(q, p, weights), cast(Points, _Later(lambda: self._at_p(q, p)))
         wider = _wider(q, p)
         if type(divergence).estimate_wide is Divergence.estimate_wide or not any_of(wider):
             return divergence.estimate(at_q, at_p)
@@ -204,7 +204,3 @@ class _Later:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._points, name)
-
-
-def _later(make: Callable[[], Points]) -> Points:
-    return cast(Points, _Later(make))

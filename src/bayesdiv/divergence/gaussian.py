@@ -144,7 +144,8 @@ def one_pass(
         alpha = _flat(alpha if alpha.requires_grad else alpha.to(q.loc.dtype), shape)
     # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
-    flat = [_flat(_at_least_float32(parameter), shape) for parameter in parameters]
+    halves = (torch.float16, torch.bfloat16)
+    flat = [_flat(x.float() if x.dtype in halves else x, shape) for x in parameters]
     value = _OnePass.apply(*flat, alpha, link, rule, block)[0]  # type: ignore[no-untyped-call]
     return value.reshape(shape)  # type: ignore[no-any-return]
 
@@ -163,10 +164,6 @@ def _in_double(rule: GaussianRule) -> GaussianRule:
         return Terms(cast(Tensor, value), *others)  # type: ignore[arg-type]
 
     return careful
-
-
-def _at_least_float32(parameter: Tensor) -> Tensor:
-    return parameter.float() if parameter.dtype in (torch.float16, torch.bfloat16) else parameter
 
 
 def _flat(parameter: Tensor, shape: torch.Size) -> Tensor:

@@ -12,7 +12,7 @@ from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
 from bayesdiv.divergence.kl import KL, ReverseKL, kl_terms, reverse_kl_terms
-from bayesdiv.divergence.skewed import Skewed, Zero
+from bayesdiv.divergence.skewed import Skewed, Unmodified
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class JSG(Skewed):
 
 
 @dataclass(frozen=True)
-class UnmodifiedJSG(Skewed):
+class UnmodifiedJSG(Unmodified):
     """The skew geometric divergence before its mean was reversed, normalised (eq. jsgalph).
 
         (1-α) KL(q ‖ G) + α KL(p ‖ G),   G = q^(1-α) p^α / Z
@@ -87,20 +87,6 @@ class UnmodifiedJSG(Skewed):
     """
 
     linear: ClassVar[bool] = False
-
-    @property
-    def bound(self) -> float | None:
-        """0 at both ends, none between."""
-        return 0.0 if isinstance(self.reduced(), Zero) else None
-
-    @property
-    def symmetric(self) -> bool:
-        """At alpha = ½, and at the ends, where it is 0."""
-        return super().symmetric or isinstance(self.reduced(), Zero)
-
-    def reduced(self) -> Divergence:
-        """0 at both ends."""
-        return self if super().reduced() is self else Zero()
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         """α(1-α) times the sum of both KLs, plus log Z."""

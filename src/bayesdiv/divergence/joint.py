@@ -86,7 +86,10 @@ def total(
     simple = divergence.reduced()
     pair = _standardised(q, p)
     if not isinstance(simple, KL | ReverseKL | WeightedKL | JSG):
-        raise _refusal(divergence)
+        raise ValueError(
+            f"{divergence} is defined per weight and has no joint form for weights that depend on "
+            "each other: use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
+        )
     if pair is not None:
         return _closed(simple, pair)
     if isinstance(simple, JSG):
@@ -95,13 +98,6 @@ def total(
             f"against {type(p).__name__}: use KL or WeightedKL, which draws estimate"
         )
     return _sampled(simple, q, p, weights)
-
-
-def _refusal(divergence: Divergence) -> ValueError:
-    return ValueError(
-        f"{divergence} is defined per weight and has no joint form for weights that depend on each "
-        "other: use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
-    )
 
 
 # Closed forms of Gaussians --------------------------------------------------------------------
@@ -190,16 +186,15 @@ class _Dense:
         return 0.5 * (own.sum(-1) + _square(self.tril.tril(-1)))
 
     def reverse_kl(self) -> Tensor:
-        one = _one_like(self.tril)
-        inverse = _solve(self.tril, one)
+        inverse = _solve(self.tril, _one_like(self.tril))
         far = inverse @ self.delta.unsqueeze(-1)
         own = _surplus(_diagonal(inverse).square()).sum(-1) + _square(far)
         return 0.5 * (own + _square(inverse.tril(-1)))
 
     def log_z(self, alpha: float | Tensor) -> Tensor:
         a, b = alpha, 1 - alpha
-        one = _one_like(self.tril)
-        core = _cholesky(_matrix(b) * (self.tril @ self.tril.mT) + _matrix(a) * one)
+        square, one = self.tril @ self.tril.mT, _one_like(self.tril)
+        core = _cholesky(_matrix(b) * square + _matrix(a) * one)
         far = _solve(core, self.delta.unsqueeze(-1))
         logs = _each(b) * _log_det(self.tril) - _log_det(core)
         return 0.5 * (logs - _each(a * b) * _square(far))
@@ -262,17 +257,13 @@ def _sampled(
         )
     if isinstance(divergence, ReverseKL):
         return _sampled_reverse_kl(q, p, 1 if weights is None else len(weights))
-    forward = _sampled_kl(q, p, weights)
+    drawn = q.rsample(torch.Size([1])) if weights is None else weights
+    forward = (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
     if isinstance(divergence, KL):
         return forward
     a = _each(cast(WeightedKL, divergence).alpha)
     reverse = _sampled(ReverseKL(), q, p, weights)
     return (1 - a) ** 2 * forward + a**2 * reverse
-
-
-def _sampled_kl(q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
-    drawn = q.rsample(torch.Size([1])) if weights is None else weights
-    return (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
 
 
 def _sampled_reverse_kl(q: Distribution, p: Distribution, samples: int) -> Tensor:

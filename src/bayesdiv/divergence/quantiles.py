@@ -24,9 +24,9 @@ def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
     """
     levels = levels.reshape(-1, *[1] * len(distribution.batch_shape))
     levels = levels.expand(-1, *distribution.batch_shape)
-    if _offers(distribution, "icdf"):
+    if offers(distribution, "icdf"):
         found = distribution.icdf(levels)
-    elif _offers(distribution, "cdf"):
+    elif offers(distribution, "cdf"):
         found = _bisected(distribution, levels)
     else:
         found = _drawn(distribution, levels)
@@ -34,12 +34,12 @@ def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
     return torch.where(found.isfinite(), found, torch.where(middle.isfinite(), middle, 0.0))
 
 
-def _offers(distribution: Distribution, name: str) -> bool:
+def offers(distribution: Distribution, name: str) -> bool:
     """Whether a distribution has a `cdf` or `icdf` of its own, or one of what it transforms."""
     own = getattr(type(distribution), name)
     if isinstance(distribution, TransformedDistribution):
         inner = own is getattr(TransformedDistribution, name)
-        return _offers(distribution.base_dist, name) if inner else True
+        return offers(distribution.base_dist, name) if inner else True
     return own is not getattr(Distribution, name)
 
 

@@ -34,6 +34,25 @@ class Skewed(Divergence):
 
 
 @dataclass(frozen=True)
+class Unmodified(Skewed):
+    """A divergence with alpha that is 0 at both of its ends, whatever q and p are."""
+
+    @property
+    def bound(self) -> float | None:
+        """0 at both ends; else that of the class after this one."""
+        return 0.0 if isinstance(self.reduced(), Zero) else super().bound
+
+    @property
+    def symmetric(self) -> bool:
+        """At alpha = ½, and at the ends."""
+        return super().symmetric or isinstance(self.reduced(), Zero)
+
+    def reduced(self) -> Divergence:
+        """0 at both ends."""
+        return self if super().reduced() is self else Zero()
+
+
+@dataclass(frozen=True)
 class Zero(Divergence):
     """What the unmodified divergences are at alpha = 0 and 1: nothing, for any pair."""
 

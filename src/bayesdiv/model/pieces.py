@@ -23,7 +23,8 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         >>> [len(piece) for piece in pieces(torch.zeros(5), [3, 2])]
         [3, 2]
     """
-    if vector.numel() < LARGE or not vector.requires_grad or _traced():
+    traced = compiling() or torch._C._are_functorch_transforms_active()
+    if vector.numel() < LARGE or not vector.requires_grad or traced:
         return cast(tuple[Tensor, ...], vector.split(list(sizes)))
     gradient = _Gradient(vector)
     ends = torch.tensor(sizes).cumsum(0).tolist()
@@ -31,10 +32,6 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         cast(Tensor, _Piece.apply(vector, end - size, end, gradient))  # type: ignore[no-untyped-call]
         for size, end in zip(sizes, ends, strict=True)
     )
-
-
-def _traced() -> bool:
-    return compiling() or torch._C._are_functorch_transforms_active()
 
 
 class _Gradient:

@@ -47,7 +47,8 @@ class Prior(nn.Module):
         self.layout = layout
         self.names = tuple(parameters)
         for name, value in parameters.items():
-            self.register_buffer(name, torch.as_tensor(value, dtype=_float_of(value)).clone())
+            dtype = value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
+            self.register_buffer(name, torch.as_tensor(value, dtype=dtype).clone())
         self._made(validate=True)  # a bad parameter is reported now, not in the training step
 
     def forward(self) -> Distribution:
@@ -184,10 +185,6 @@ def prior_scale(prior: Distribution) -> Tensor:
             f"posterior from, got {scale.max().item()}: give the posterior yourself"
         )
     return scale
-
-
-def _float_of(value: float | Tensor) -> torch.dtype:
-    return value.dtype if isinstance(value, Tensor) else torch.get_default_dtype()
 
 
 def _range(value: Tensor) -> str:

@@ -231,8 +231,7 @@ class Evidence(Objective):
         outputs = draws(model, x, weights, self.over, self.outputs)  # (S, trials…, B, …)
         trials = weights[0].dim() - 2
         log_likelihood = self._log_likelihoods(self._likely(outputs), y, trials)  # (S, trials…)
-        qs = [module.q() for module in modules]
-        ratios = self._ratios(modules, qs, weights, self.num_data * log_likelihood)
+        ratios = _ratios(modules, weights, self.num_data * log_likelihood)
         loss = self.method.loss(ratios) / self.num_data
         if not self.method.lower_bound:
             free = self.likelihood(outputs.detach())
@@ -249,23 +248,6 @@ class Evidence(Objective):
         """Draws in the precision of the parameters, since their densities are compared."""
         return draw_weights(model, samples), None
 
-    @staticmethod
-    def _ratios(
-        modules: Sequence[Bayesian],
-        posteriors: Sequence[Distribution],
-        weights: Weights,
-        log_likelihood: Tensor,
-    ) -> Ratios:
-        path, full = log_likelihood, log_likelihood
-        score = torch.zeros_like(log_likelihood)
-        for module, q, drawn in zip(modules, posteriors, weights, strict=True):
-            log_p = module.p().log_prob(drawn).sum(-1)
-            posterior = cast(Posterior, module.posterior)
-            path = path + (log_p - _joint_density(_fixed(q), drawn))
-            full = full + (log_p - posterior.log_prob(drawn))
-            score = score + posterior.log_prob(drawn.detach())
-        return Ratios(full, path, score)
-
     def _likely(self, outputs: Tensor) -> Distribution:
         if self.method.lower_bound:
             return cast(Distribution, self.likelihood(outputs))
@@ -277,10 +259,17 @@ class Evidence(Objective):
         return f"{self.method}, num_data={self.num_data}, samples={self.samples}"
 
 
-def _joint_density(q: Distribution, weights: Tensor) -> Tensor:
-    """Log density of all weights together, (samples, …), of a product or a joint distribution."""
-    density: Tensor = q.log_prob(weights)
-    return density if q.event_shape else density.sum(-1)
+def _ratios(modules: Sequence[Bayesian], weights: Weights, log_likelihood: Tensor) -> Ratios:
+    path, full = log_likelihood, log_likelihood
+    score = torch.zeros_like(log_likelihood)
+    for module, drawn in zip(modules, weights, strict=True):
+        log_p = module.p().log_prob(drawn).sum(-1)
+        posterior, fixed = cast(Posterior, module.posterior), _fixed(module.q())
+        log_q = fixed.log_prob(drawn)
+        path = path + (log_p - (log_q if fixed.event_shape else log_q.sum(-1)))
+        full = full + (log_p - posterior.log_prob(drawn))
+        score = score + posterior.log_prob(drawn.detach())
+    return Ratios(full, path, score)
 
 
 def _fixed(q: Distribution) -> Distribution:

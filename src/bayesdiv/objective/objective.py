@@ -1,8 +1,7 @@
 """What is minimised: the paper's loss F = λ D(q ‖ p) - E_q[log p(data | w)], for one example."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 from weakref import ref
 
 import torch
@@ -27,6 +26,8 @@ from bayesdiv.objective.strength import Strength, WarmUp, as_strength
 SMALL = 1 << 20
 # What the choice of a rule depends on: the types of q and p, dtype and device of the weights.
 _Kind = tuple[type, type, torch.dtype, torch.device]
+# Which tensors a prior is made from, and how often they were written to.
+_Sources = tuple[tuple[int, int], ...]
 
 
 class Loss(NamedTuple):
@@ -37,46 +38,14 @@ class Loss(NamedTuple):
     divergence: Tensor
 
 
-class _Rule(Protocol):
-    """What adds a divergence up over the weights."""
-
-    def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class _Joint:
-    """The rule for a posterior that is no product: all weights together."""
-
-    divergence: Divergence
-
-    def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
-        return joint.total(self.divergence, q, p, weights)
-
-
-class _KeptPrior(NamedTuple):
-    """A prior with the tensors it was made from and their versions, which any change raises."""
-
-    prior: Distribution
-    sources: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class _OfMembers:
-    """The rule for an ensemble of products: the mean of its members' totals, by the backend."""
-
-    rule: Prepared
-
-    def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
-        return self.rule.total(*joint.by_member(cast(joint.Members, q), p)).mean(-1)
-
-
 class _Known(NamedTuple):
     """What is looked up once for a model: its Bayesian modules and the rule for each."""
 
     model: "ref[nn.Module]"
     modules: list[Bayesian]
-    rules: list[tuple[_Kind, _Rule]]
-    priors: list["_KeptPrior | None"]  # where they are small and not learned
+    rules: list[tuple[_Kind, Prepared]]
+    # Where they are small and not learned, with what they were made from.
+    priors: list["tuple[Distribution, _Sources] | None"]
     samples: bool  # whether a rule needs the draws
 
 
@@ -147,11 +116,7 @@ class Objective(nn.Module):
     def terms(self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
         """What is minimised, one number, and its parts for each trial, (trials…).
 
-        Args:
-            model: any module.
-            x: inputs.
-            y: targets.
-            share: by how much this process's part of the batch is larger than an equal one.
+        `share` is by how much this process's part of the batch is larger than an equal one.
         """
         counts = self._counts(model, x)
         if counts:
@@ -174,22 +139,17 @@ class Objective(nn.Module):
     ) -> Loss:
         """The loss of each trial of a stack by itself, (trials…); of a single model, a number.
 
-        Args:
-            model: any module.
-            weights: draws, see `draw_weights`.
-            x: inputs.
-            y: targets.
-            divergence: of each trial, where it is known already.
+        The divergence of each trial is computed where it is not known already.
         """
-        nll = self._nll(self._conditional(model, weights, x), y, _trials(weights))
+        nll = self._nll(model, weights, x, y)
         if divergence is None:
             divergence = self._divergence(model, weights)
         return Loss(nll + self._penalty(divergence), nll, divergence)
 
-    def _conditional(self, model: nn.Module, weights: Weights, x: Inputs) -> Distribution:
-        modules = self._bayesian(model)
+    def _nll(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
+        modules, trials = self._bayesian(model), weights[0].dim() - 2 if weights else 0
         made = draws_of(model, modules, x, weights, self.over, self.outputs)
-        return cast(Distribution, self.likelihood(made))
+        return -self._log_likelihoods(self.likelihood(made), y, trials).mean(0)
 
     def _penalty(self, divergence: Tensor) -> Tensor:
         strength = self.strength.value()
@@ -203,9 +163,13 @@ class Objective(nn.Module):
         if not (isinstance(share, float) and share == 1.0):
             # Processes are averaged alike, so the nll of one with more of the batch counts more.
             total, nll = total + (share - 1.0) * nll, share * nll
-        term = self.strength.term(divergence, _count(weights)) if weights else None
-        total = _finite_sum(total if term is None else total + term)
-        return Loss(total, nll, divergence.expand_as(nll))
+        total = self._with_term(total, divergence, sum(drawn.shape[-1] for drawn in weights))
+        return Loss(_finite_sum(total), nll, divergence.expand_as(nll))
+
+    def _with_term(self, total: Tensor, divergence: Tensor, weights: int) -> Tensor:
+        """With what the strength learns from, if anything is random."""
+        term = self.strength.term(divergence, weights) if weights else None
+        return total if term is None else total + term
 
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
         """How many draws to hold at a time; nothing where all are held together."""
@@ -223,10 +187,8 @@ class Objective(nn.Module):
         Its gradients and those of the penalty then need not be held together. On a GPU one pass
         makes both without keeping any.
         """
-        if self.samples > 1:
-            return True
         loc = modules[0].loc
-        return loc.numel() >= LARGE and on_cpu(loc)
+        return self.samples > 1 or (loc.numel() >= LARGE and on_cpu(loc))
 
     def _separable(self, model: nn.Module, x: Inputs) -> bool:
         """Whether the loss is a sum over draws that may be differentiated one by one."""
@@ -236,8 +198,7 @@ class Objective(nn.Module):
         learned = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
         if any(tensor.requires_grad for tensor in learned):
             return False
-        known = self._known_of(model)
-        return not (self._looked_up(model) if known is None else known).samples
+        return not (self._known_of(model) or self._looked_up(model)).samples
 
     def _in_turn(
         self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
@@ -245,17 +206,15 @@ class Objective(nn.Module):
         """The same as the whole, with the gradients of each group of draws formed in turn."""
 
         def group(count: int) -> Part:
-            weights = tuple(self._drawn_of(module, count) for module in self._bayesian(model))
-            nll = self._nll(self._conditional(model, weights, x), y, _trials(weights))
-            nll = share * (count / self.samples) * nll
+            weights = tuple(m.draw(count, _autocast(m.loc)) for m in self._bayesian(model))
+            nll = share * (count / self.samples) * self._nll(model, weights, x, y)
             return Part(_finite_sum(nll), nll)
 
         def penalty() -> Part:
             divergence = self._divergence(model, None)
-            total = self._penalty(divergence)
             weights = sum(module.layout.size for module in self._bayesian(model))
-            term = self.strength.term(divergence, weights)
-            return Part(_finite_sum(total if term is None else total + term), divergence)
+            total = self._with_term(self._penalty(divergence), divergence, weights)
+            return Part(_finite_sum(total), divergence)
 
         parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
         total, nll, divergence = in_turn(group, counts, penalty, parameters)
@@ -283,23 +242,23 @@ class Objective(nn.Module):
         priors = [_fixed_prior(module, p) for module, (_, p) in zip(modules, pairs, strict=True)]
         return _Known(ref(model), modules, rules, priors, samples)
 
-    def _found(self, q: Distribution, p: Distribution) -> _Rule:
+    def _found(self, q: Distribution, p: Distribution) -> Prepared:
+        """The rule for pairs like this one, of a product, of its members or of all weights."""
         if isinstance(q, joint.Members):
             each, own = joint.by_member(q, p)
             if not each.event_shape:
-                return _OfMembers(prepare(self.estimator, self.divergence, each, own))
-        if q.event_shape:
-            return _Joint(self.divergence)
-        return prepare(self.estimator, self.divergence, q, p)
+                return _of_members(prepare(self.estimator, self.divergence, each, own))
+        if not q.event_shape:
+            return prepare(self.estimator, self.divergence, q, p)
+        divergence = self.divergence
+        return Prepared(lambda q, p, drawn: joint.total(divergence, q, p, drawn).unsqueeze(-1))
 
     def _samples(self, q: Distribution, p: Distribution) -> bool:
         """Whether the divergence may need the draws."""
-        if q.event_shape:
-            return True
         way = self.estimator
-        if isinstance(way, Auto):
+        if isinstance(way, Auto) and not q.event_shape:
             way = way.choose(self.divergence.reduced(), q, p)
-        return not isinstance(way, Exact | Quadrature)
+        return bool(q.event_shape) or not isinstance(way, Exact | Quadrature)
 
     def _known_of(self, model: nn.Module) -> _Known | None:
         known = self._known
@@ -310,13 +269,11 @@ class Objective(nn.Module):
         known = self._known_of(model)
         return bayesian_modules(model) if known is None else known.modules
 
-    def _rule(self, index: int, q: Distribution, p: Distribution) -> _Rule:
+    def _rule(self, index: int, q: Distribution, p: Distribution) -> Prepared:
         """The rule looked up before, unless it was for another kind of model."""
-        known = self._known
-        if known is not None and index < len(known.rules):
-            kind, rule = known.rules[index]
-            if kind == _kind(q, p):
-                return rule
+        rules = [] if self._known is None else self._known.rules
+        if index < len(rules) and rules[index][0] == _kind(q, p):
+            return rules[index][1]
         return self._found(q, p)
 
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
@@ -327,12 +284,12 @@ class Objective(nn.Module):
         weights, totals = [], []
         for index, module in enumerate(modules):
             if not _is_product_draw(module):
-                weights.append(self._drawn_of(module, samples))
+                weights.append(module.draw(samples, _autocast(module.loc)))
                 totals.append(self._total(index, module, weights[-1]))
                 continue
             q, p = module.q(), self._prior(model, index, module)
-            rule = cast(Prepared, self._rule(index, q, p))
-            drawn, total = rule.draw_and_total(q, p, samples, _autocast(q.mean))
+            rule, dtype = self._rule(index, q, p), _autocast(q.mean)
+            drawn, total = rule.draw_and_total(q, p, samples, dtype)
             weights.append(drawn)
             totals.append(total if drawn.dim() > 2 else total.sum())
         return tuple(weights), sum(totals[1:], totals[0])
@@ -341,12 +298,7 @@ class Objective(nn.Module):
         """The prior; a small one is made once, as long as what it is made from stays."""
         known = self._known_of(model)
         kept = None if known is None or torch.compiler.is_compiling() else known.priors[index]
-        if kept is None or kept.sources != _sources(module):
-            return module.p()
-        return kept.prior
-
-    def _drawn_of(self, module: Bayesian, samples: int) -> Tensor:
-        return module.draw(samples, _autocast(module.loc))
+        return module.p() if kept is None or kept[1] != _sources(module) else kept[0]
 
     def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
         """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
@@ -365,9 +317,6 @@ class Objective(nn.Module):
         q, p = module.q(), module.p()
         total = self._rule(index, q, p).total(q, p, weights)
         return total if module.loc.dim() > 1 else total.sum()
-
-    def _nll(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
-        return -self._log_likelihoods(conditional, y, trials).mean(0)
 
     def _log_likelihoods(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
         """The mean over the examples of the batch, (draws, trials…)."""
@@ -419,19 +368,24 @@ def _kind(q: Distribution, p: Distribution) -> _Kind:
     return type(q), type(p), q.mean.dtype, q.mean.device
 
 
-def _fixed_prior(module: Bayesian, prior: Distribution) -> _KeptPrior | None:
+def _of_members(rule: Prepared) -> Prepared:
+    """The rule for an ensemble of products: the mean of its members' totals, by the backend."""
+
+    def each(q: Distribution, p: Distribution, _: Tensor | None) -> Tensor:
+        return rule.total(*joint.by_member(cast(joint.Members, q), p)).mean(-1, keepdim=True)
+
+    return Prepared(each)
+
+
+def _fixed_prior(module: Bayesian, prior: Distribution) -> tuple[Distribution, _Sources] | None:
     """The prior, if it is small and has nothing to learn, so that it may be kept."""
     parts = [*module.prior.parameters(), *module.prior.children()]
-    return None if parts or module.layout.size > SMALL else _KeptPrior(prior, _sources(module))
+    return None if parts or module.layout.size > SMALL else (prior, _sources(module))
 
 
-def _sources(module: Bayesian) -> tuple[tuple[int, int], ...]:
-    """Which tensors a prior is made from, and how often they were written to."""
-    return tuple(
-        (id(tensor), tensor._version)
-        for tensor in module.prior._buffers.values()
-        if tensor is not None
-    )
+def _sources(module: Bayesian) -> _Sources:
+    buffers = module.prior._buffers.values()
+    return tuple((id(tensor), tensor._version) for tensor in buffers if tensor is not None)
 
 
 def _is_product_draw(module: Bayesian) -> bool:
@@ -443,15 +397,6 @@ def _autocast(like: Tensor) -> torch.dtype | None:
     """The dtype that autocast will give the weights, or None where it is off."""
     kind = like.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-
-
-def _trials(weights: Weights) -> int:
-    """How many axes of trials there are."""
-    return weights[0].dim() - 2 if weights else 0
-
-
-def _count(weights: Weights) -> int:
-    return sum(drawn.shape[-1] for drawn in weights)
 
 
 def _finite_sum(each: Tensor) -> Tensor:

@@ -61,7 +61,11 @@ class Fixed(Strength):
 
     def check(self, trials: torch.Size) -> None:
         """One per trial, or one for all."""
-        _check_shape("strength given as a tensor", self.each, trials)
+        if self.each.dim() and self.each.shape != trials:
+            raise ValueError(
+                f"strength given as a tensor must have shape {tuple(trials)}, one per trial, got "
+                f"{tuple(self.each.shape)}"
+            )
 
     def extra_repr(self) -> str:
         """The number, or one per trial."""
@@ -196,10 +200,3 @@ def as_strength(strength: float | Tensor | WarmUp | Strength) -> Strength:
     if isinstance(strength, Strength):
         return strength
     return Rising(strength) if isinstance(strength, WarmUp) else Fixed(strength)
-
-
-def _check_shape(name: str, given: Tensor, trials: torch.Size) -> None:
-    if given.dim() and given.shape != trials:
-        raise ValueError(
-            f"{name} must have shape {tuple(trials)}, one per trial, got {tuple(given.shape)}"
-        )

@@ -77,7 +77,7 @@ class Batches:
         trial = None
         if self.seeds is not None:
             trial = torch.arange(len(places), device=places.device).unsqueeze(1)
-        if isinstance(self.x, Tensor):
+        if isinstance(self.x, Tensor):  # a walk over a tree would cost more than the batch
             x: Inputs = _taken(self.x, places, trial)
         else:
             x = tree_map_only(Tensor, lambda tensor: _taken(tensor, places, trial), self.x)
@@ -109,16 +109,12 @@ def _taken(values: Tensor, places: Tensor, trial: Tensor | None) -> Tensor:
 def _check(x: Sequence[Tensor], y: Tensor, size: int, axes: int) -> None:
     for tensor in x:
         if tensor.shape[:axes] != y.shape[:axes]:
-            one, two = (_rows(side, axes) for side in (tensor, y))
+            one, two = (len(s) if axes == 1 else tuple(s.shape[:axes]) for s in (tensor, y))
             raise ValueError(f"x and y must have as many examples, got {one} and {two}")
     if y.shape[:axes].numel() == 0:
         raise ValueError("there must be at least one example, got 0")
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
-
-
-def _rows(tensor: Tensor, axes: int) -> int | tuple[int, ...]:
-    return len(tensor) if axes == 1 else tuple(tensor.shape[:axes])
 
 
 def pair(batch: Any) -> Batch:
@@ -160,12 +156,16 @@ def on(device: torch.device, batch: Batch) -> Batch:
 def own_part(batch: Batch, rank: int, world: int) -> tuple[Inputs, Tensor, float]:
     """A process's part of a batch, and by how much it is larger than an equal part."""
     x, y = batch
-    if len(y) < world:
-        raise ValueError(
-            f"a batch must have an example for each of {world} processes, got {len(y)}"
-        )
     own = y[rank::world]
-    return tree_map_only(Tensor, lambda t: t[rank::world], x), own, len(own) * world / len(y)
+    share = share_of(len(own), len(y), world)
+    return tree_map_only(Tensor, lambda t: t[rank::world], x), own, share
+
+
+def share_of(own: int, whole: int, world: int) -> float:
+    """By how much a process's part of a batch is larger than an equal part."""
+    if whole < world:
+        raise ValueError(f"a batch must have an example for each of {world} processes, got {whole}")
+    return own * world / whole
 
 
 def examples(batches: Iterable[Any]) -> int | None:

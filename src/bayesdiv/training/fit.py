@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -14,7 +14,7 @@ from bayesdiv.compute.devices import seen_to_fail
 from bayesdiv.draws import leaves
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Loss, LossModule, Objective
-from bayesdiv.training.batches import Batches, Unpack, examples, on, own_part, pair
+from bayesdiv.training.batches import Batches, Unpack, examples, on, own_part, pair, share_of
 from bayesdiv.training.places import Place, place_of
 from bayesdiv.training.steps import Eager, Step
 from bayesdiv.training.warn import warn
@@ -144,7 +144,7 @@ def fit(
 
     def loss_of(*arguments: Any) -> Loss:
         x_y_share = feed.opened(*arguments)
-        with _casting(place.device, autocast):
+        with nullcontext() if autocast is None else torch.autocast(place.device.type, autocast):
             loss: Loss = module(*x_y_share)
         return loss
 
@@ -165,10 +165,6 @@ def fit(
         mean, trials = sums.mean(place)
         seconds = time.perf_counter() - began
         yield Epoch(number + 1, mean, objective.strength.report(), seconds, trials)
-
-
-def _casting(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def check(
@@ -215,48 +211,11 @@ def _check_trials(batches: Batches, trials: torch.Size) -> None:
         )
 
 
-class _Feed(Protocol):
-    """Arguments of the loss of each batch with the number of targets, and how they are opened."""
-
-    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]: ...
-
-    def opened(self, *arguments: Any) -> tuple[Any, ...]: ...
-
-
-def _feed(batches: Iterable[Any], unpack: Unpack, place: Place) -> _Feed:
-    if isinstance(batches, Batches):
-        if batches.y.device == place.device:
-            return _Gathered(batches, place)
-        return _Loaded(batches, pair, place)
-    return _Loaded(batches, unpack, place)
-
-
-class _Gathered:
-    """Batches that live where they are used: a step is given places and gathers there itself."""
-
-    def __init__(self, batches: Batches, place: Place) -> None:
-        self.batches, self.place = batches, place
-
-    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
-        rank, world = self.place.rank, self.place.world
-        for places in self.batches.places():
-            count = places.shape[-1]
-            if world == 1:
-                yield (places,), count
-                continue
-            if count < world:
-                raise ValueError(
-                    f"a batch must have an example for each of {world} processes, got {count}"
-                )
-            own = places[..., rank::world]
-            yield (own, own.shape[-1] * world / count), count
-
-    def opened(self, places: Tensor, share: float = 1.0) -> tuple[Any, ...]:
-        return (*self.batches.gathered(places), share)
-
-
 class _Loaded:
-    """Batches that come from elsewhere and are moved to the device."""
+    """Batches that come from elsewhere and are moved to the device.
+
+    Yields the arguments of the loss of each batch, to be opened, and the number of targets.
+    """
 
     def __init__(self, batches: Iterable[Any], unpack: Unpack, place: Place) -> None:
         self.batches, self.unpack, self.place = batches, unpack, place
@@ -270,6 +229,29 @@ class _Loaded:
 
     def opened(self, *arguments: Any) -> tuple[Any, ...]:
         return arguments
+
+
+class _Gathered(_Loaded):
+    """Batches that live where they are used: a step is given places and gathers there itself."""
+
+    batches: Batches
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
+        rank, world = self.place.rank, self.place.world
+        for places in self.batches.places():
+            count = places.shape[-1]
+            own = places if world == 1 else places[..., rank::world]
+            yield ((own,) if world == 1 else (own, share_of(own.shape[-1], count, world))), count
+
+    def opened(self, places: Tensor, share: float = 1.0) -> tuple[Any, ...]:
+        return (*self.batches.gathered(places), share)
+
+
+def _feed(batches: Iterable[Any], unpack: Unpack, place: Place) -> _Loaded:
+    if not isinstance(batches, Batches):
+        return _Loaded(batches, unpack, place)
+    near = batches.y.device == place.device
+    return _Gathered(batches, pair, place) if near else _Loaded(batches, pair, place)
 
 
 class _Sums:

@@ -16,7 +16,9 @@ from bayesdiv.objective.objective import Loss
 log = logging.getLogger(__name__)
 
 # From what computes the loss, its arguments, the optimizer and what forms gradients to the loss.
-Step = Callable[[Callable[..., Loss], tuple[Any, ...], Optimizer, Callable[[Tensor], None]], Loss]
+LossOf = Callable[..., Loss]
+Backward = Callable[[Tensor], None]
+Step = Callable[[LossOf, tuple[Any, ...], Optimizer, Backward], Loss]
 Result = TypeVar("Result")
 WARM = 2
 """Steps before a recording: they make the optimizer's state, build tables, compile and choose
@@ -28,11 +30,7 @@ class Eager:
     """One update as it comes: loss, gradients, optimizer. Write another to clip gradients, say."""
 
     def __call__(
-        self,
-        loss_of: Callable[..., Loss],
-        batch: tuple[Any, ...],
-        optimizer: Optimizer,
-        backward: Callable[[Tensor], None],
+        self, loss_of: LossOf, batch: tuple[Any, ...], optimizer: Optimizer, backward: Backward
     ) -> Loss:
         """One update; none where the loss on a CPU is not finite, which `fit` reports."""
         optimizer.zero_grad(set_to_none=True)
@@ -70,11 +68,7 @@ class Recorded:
         self._said = False
 
     def __call__(
-        self,
-        loss_of: Callable[..., Loss],
-        batch: tuple[Any, ...],
-        optimizer: Optimizer,
-        backward: Callable[[Tensor], None],
+        self, loss_of: LossOf, batch: tuple[Any, ...], optimizer: Optimizer, backward: Backward
     ) -> Loss:
         """One update. The loss is valid until the next one of the same shape."""
         parts, spec = tree_flatten(batch)
