@@ -12,6 +12,8 @@ from bayesdiv.calibration.conformal import chosen, one_per_row, thresholds_of
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.predictive import Predictive
 
+Ends = tuple[Tensor, Tensor]  # of intervals
+
 
 class Score(Saved, ABC):
     """How unusual a number is for its prediction, and which numbers are no more unusual than that.
@@ -25,9 +27,7 @@ class Score(Saved, ABC):
         """The score of each target; larger ones are less usual."""
 
     @abstractmethod
-    def interval(
-        self, predictive: Predictive, largest: Tensor, level: float
-    ) -> tuple[Tensor, Tensor]:
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
         """Both ends of the numbers whose score is at most `largest`, one or one per row."""
 
 
@@ -49,9 +49,7 @@ class Scaled(Score):
             )
         return (y - predictive.mean.double()).abs() / variance.sqrt()
 
-    def interval(
-        self, predictive: Predictive, largest: Tensor, level: float
-    ) -> tuple[Tensor, Tensor]:
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
         """The mean, and `largest` standard deviations on both sides of it."""
         mean = predictive.mean
         reach = largest * predictive.variance.double().sqrt()
@@ -72,9 +70,7 @@ class Quantiles(Score):
         low, high = (end.double() for end in predictive.interval(level))
         return torch.maximum(low - y, y - high)
 
-    def interval(
-        self, predictive: Predictive, largest: Tensor, level: float
-    ) -> tuple[Tensor, Tensor]:
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
         """The predictive interval, longer by `largest` on both sides."""
         low, high = predictive.interval(level)
         # An infinite threshold has no middle to meet in, nor any need of one.
@@ -95,9 +91,7 @@ class Central(Score):
         """|F(y) - ½|, in double precision."""
         return (predictive.cdf(y.double()) - 0.5).abs()
 
-    def interval(
-        self, predictive: Predictive, largest: Tensor, level: float
-    ) -> tuple[Tensor, Tensor]:
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
         """The quantiles at ½ ± `largest`."""
         mean = predictive.mean
         every = largest.expand_as(mean)
@@ -112,7 +106,7 @@ class Central(Score):
         return low - slack * low.abs(), high + slack * high.abs()
 
 
-def _widened(low: Tensor, high: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+def _widened(low: Tensor, high: Tensor, like: Tensor) -> Ends:
     """The ends in the dtype of `like`, moved apart by rounding's worth.
 
     A target that is itself the calibration row of the threshold must not fall out by rounding:
@@ -173,9 +167,7 @@ class Intervals(Saved):
         found = score.scores(predictive, y, level) if len(y) else y.double()
         return cls(level, score, thresholds_of(found, level, groups))
 
-    def __call__(
-        self, predictive: Predictive, groups: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, predictive: Predictive, groups: Tensor | None = None) -> Ends:
         """Both ends for each new row; infinite in a group with too few calibration rows.
 
         Args:

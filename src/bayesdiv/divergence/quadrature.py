@@ -295,8 +295,9 @@ class _Pair:
 
     def _refined(self, panels: Panels) -> Panels:
         """Panels, cut in halves where that changes an integral."""
-        parents = self._over(panels).records
-        panels, records, errors = self._halved(panels, parents)
+        parents, panels = self._over(panels).records, panels.halves()
+        records = self._over(panels).records
+        errors = [_change(one, two) for one, two in zip(parents, records, strict=True)]
         for _ in range(_ROUNDS):
             worst = _worst(records, errors, tiny(panels))
             active = (worst.sum(0) > _TARGET).nonzero().squeeze(1)
@@ -304,15 +305,6 @@ class _Pair:
                 break
             panels, records, errors = self._cut(panels, records, errors, worst, active)
         return panels
-
-    def _halved(
-        self, panels: Panels, parents: list[_Record]
-    ) -> tuple[Panels, list[_Record], list[Tensor]]:
-        """All halves, their integrals, and by how much these differ from those of their parents."""
-        halves = panels.halves()
-        records = self._over(halves).records
-        pairs = zip(parents, records, strict=True)
-        return halves, records, [_change(one, two) for one, two in pairs]
 
     def _cut(
         self,
@@ -327,8 +319,9 @@ class _Pair:
         chosen = panels.of(active).some(index)
         halves = chosen.halves()
         made, old = self.of(active)._over(halves).records, records
-        count = len(index)
-        panels = _wide(panels, active, index, halves)
+        count, sides = len(index), zip(panels, halves, strict=True)
+        # The other weights get panels without width.
+        panels = Panels(*(_spread(one, active, index, new, count, 0.0) for one, new in sides))
         new_records, new_errors = [], []
         for record, error, new in zip(old, errors, made, strict=True):
             parent = _Record(record.sums[:, active].gather(0, index), record.logarithmic)
@@ -382,10 +375,3 @@ def _spread(
     more = old.new_full((count, old.shape[1]), nothing)
     more[:, active] = new[count:]
     return torch.cat([wide, more])
-
-
-def _wide(panels: Panels, active: Tensor, index: Tensor, halves: Panels) -> Panels:
-    """Panels of all weights after some of them were cut; the others get panels without width."""
-    count = len(index)
-    sides = zip(panels, halves, strict=True)
-    return Panels(*(_spread(old, active, index, new, count, 0.0) for old, new in sides))

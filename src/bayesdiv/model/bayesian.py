@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from bayesdiv.compute.devices import compiling
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.pieces import pieces
 from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
@@ -67,9 +68,7 @@ class Bayesian(nn.Module):
         (weights,) = self._given or self.draw(1)
         return self.with_weights(weights, *inputs, **named)
 
-    def draw(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def draw(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Draws of the posterior, (samples, …, weights); see `Posterior.rsample`."""
         return self._posterior.rsample(samples, dtype, seed)
 

@@ -100,29 +100,18 @@ class WarmUp:
         return self.strength * min(1.0, (epoch + 1) / self.epochs)
 
 
-class Rising(Strength):
+class Rising(Fixed):
     """The strength that a `WarmUp` has in the epoch at hand."""
 
-    now: Tensor
-
     def __init__(self, plan: WarmUp) -> None:
-        super().__init__()
-        self.plan = plan
         # In a tensor: a compiled step would be compiled anew for every other number, and a
         # recorded one would keep the first.
-        self.register_buffer("now", torch.tensor(plan.value(0)), persistent=False)
+        super().__init__(torch.tensor(plan.value(0)))
+        self.plan = plan
 
     def begin(self, epoch: int) -> None:
         """Take the value of this epoch."""
-        self.now.fill_(self.plan.value(epoch))
-
-    def value(self) -> Tensor:
-        """That of the epoch."""
-        return self.now
-
-    def report(self) -> float:
-        """That of the epoch."""
-        return self.now.item()
+        self.each.fill_(self.plan.value(epoch))
 
     def extra_repr(self) -> str:
         """The plan."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute.backend import draw
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout
 
 # From the mean and the scale of each weight to a posterior.
@@ -22,9 +23,7 @@ class Posterior(Protocol):
     these five in one file and run `bayesdiv.testing.check_posterior` on it.
     """
 
-    def rsample(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Weights drawn so that gradients reach the parameters, (samples, …, weights).
 
         Args:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent
 
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.joint import Members
 from bayesdiv.model.layout import Layout
 from bayesdiv.model.posteriors.base import Posterior, PosteriorFor
@@ -120,9 +121,7 @@ class Mixture(nn.Module):
             )
         return self.each.log_prob(weights.unsqueeze(-2)).logsumexp(-1) - math.log(self.members)
 
-    def rsample(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Draws that go round the members, (samples, …, weights); a last round takes some of them.
 
         Which members an incomplete round takes is random.

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
 from torch.nn.functional import softplus
 
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.posteriors.base import checked, inverse_softplus, standard_noise
 
 
@@ -70,9 +70,7 @@ class FullRankGaussian(nn.Module):
         density: Tensor = self.distribution().log_prob(weights)
         return density
 
-    def rsample(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Draws of all weights, (samples, …, weights)."""
         noise = standard_noise(samples, self.loc, seed)
         drawn = self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)

@@ -8,6 +8,7 @@ from torch.distributions import LowRankMultivariateNormal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.posteriors.base import checked, inverse_softplus, other_seed, standard_noise
 
@@ -90,9 +91,7 @@ class LowRankGaussian(nn.Module):
         density: Tensor = self.distribution().log_prob(weights)  # type: ignore[no-untyped-call]
         return density
 
-    def rsample(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Draws of all weights, (samples, …, weights)."""
         own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
         noise = standard_noise(samples, self.directions[..., 0], other_seed(seed))

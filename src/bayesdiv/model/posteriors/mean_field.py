@@ -1,10 +1,10 @@
 """Independent Gaussians, one per weight."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.posteriors.base import checked, inverse_softplus, product_density
 
@@ -19,6 +19,7 @@ class MeanField(nn.Module):
         scale: standard deviation of each weight.
 
     Examples:
+        >>> import torch
         >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
         >>> posterior.scale
         tensor([0.1000, 0.1000, 0.1000], grad_fn=<SoftplusBackward0>)
@@ -52,8 +53,6 @@ class MeanField(nn.Module):
         """Joint log density: the sum over weights of their own, (samples, …)."""
         return product_density(self.marginals(), weights)
 
-    def rsample(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Draws of all weights, (samples, …, weights)."""
         return draw(self.marginals(), samples, dtype, seed)

@@ -1,9 +1,9 @@
 """A point estimate of the weights, which stacks and is penalised like a posterior."""
 
-import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
 
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.posteriors.base import checked, product_density
 
 
@@ -19,6 +19,7 @@ class Point(nn.Module):
         scale: standard deviation of the Gaussian around them, not learned.
 
     Examples:
+        >>> import torch
         >>> Point(torch.ones(2), torch.ones(2)).rsample(3).shape
         torch.Size([3, 2])
     """
@@ -48,8 +49,6 @@ class Point(nn.Module):
         """Joint log density of the Gaussian around the estimate, (samples, …)."""
         return product_density(self.marginals(), weights)
 
-    def rsample(
-        self, samples: int, dtype: torch.dtype | None = None, seed: Tensor | None = None
-    ) -> Tensor:
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """The estimate, as often as asked; there is no noise that a seed could repeat."""
         return self.loc.to(dtype or self.loc.dtype).unsqueeze(0).expand(samples, *self.loc.shape)
