@@ -28,7 +28,7 @@ from bayesdiv.app.tuning.search import Search
 from bayesdiv.app.tuning.space import LogUniform, Space, Uniform
 from bayesdiv.app.tuning.study import opened
 
-QUICK = Training(epochs=4, test_samples=5, hidden=(5,))
+QUICK = Training(epochs=4, test_samples=5, hidden=(5,), samples=1, members=1)
 
 
 def bowl(trial: optuna.Trial) -> float:

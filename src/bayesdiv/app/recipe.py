@@ -129,6 +129,29 @@ class Scheduled:
             group["lr"] = group["initial_lr"] * self.rate(self.update)
 
 
+def scheduled(
+    optimizer: torch.optim.Optimizer, epochs: int, batches: int, done: int = 0
+) -> Scheduled:
+    """The learning rate of a fit whose length is known: level for one half, then falling to 0.
+
+    Args:
+        optimizer: with the learning rate of the first half.
+        epochs: of the whole fit.
+        batches: updates per epoch.
+        done: epochs before the first.
+
+    Examples:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        >>> rate = scheduled(optimizer, epochs=10, batches=1, done=5).rate
+        >>> [round(rate(update), 2) for update in (0, 5, 10)]
+        [1.0, 1.0, 0.0]
+    """
+    updates = epochs * batches
+    rate = Rate(min(TABLES.warm_up, updates // 10))
+    rate.fall(updates // 2, updates - updates // 2)
+    return Scheduled(optimizer, rate, done * batches)
+
+
 class Watch:
     """Decides when a fit has learned enough, by the validation NLL that it is shown.
 

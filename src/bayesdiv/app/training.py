@@ -8,7 +8,7 @@ from typing import Any
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
-from bayesdiv.app.recipe import TABLES, Rate, Scheduled
+from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
 from bayesdiv.training.batches import Batches
@@ -50,9 +50,6 @@ def _trained(
     keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
     done = keeper.begin(settings)
     batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
-    updates = training.length * len(batches)
-    rate = Rate(min(TABLES.warm_up, updates // 10))
-    rate.fall(updates // 2, updates - updates // 2)
     began = time.perf_counter()
     epochs = fit(
         experiment.model,
@@ -61,7 +58,7 @@ def _trained(
         optimizer,
         training.length,
         first=done,
-        schedule=Scheduled(optimizer, rate, done * len(batches)),
+        schedule=scheduled(optimizer, training.length, len(batches), done),
         seed=training.seed,
     )
     try:

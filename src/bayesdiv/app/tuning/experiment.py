@@ -13,6 +13,7 @@ from bayesdiv.app import experiment as experiments
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
+from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.search import Best as BestTrial
 from bayesdiv.app.tuning.search import Search, Tell
@@ -71,7 +72,7 @@ def tune_experiment(
         >>> tuned.best.settings
         {'strength': 1.0, 'learning_rate': 0.005}
     """
-    training = experiments.settled(training, splits.num_data, splits.shape)
+    asked, training = training, experiments.settled(training, splits.num_data, splits.shape)
     space = space or Space()
     ranges = space.ranges(divergence)
     if not ranges:
@@ -94,7 +95,7 @@ def tune_experiment(
     objective = _Validation(parts, divergence, training, ranges, search.aim.key)
     begin = None if outside(divergence, training, space) else given(divergence, training, ranges)
     found = tune(objective, search, start=begin, about=depends, tell=tell)
-    return Tuned(*with_settings(divergence, training, found.settings), found)
+    return Tuned(*with_settings(divergence, asked, found.settings), found)
 
 
 def as_json(divergence: Divergence, training: Training) -> dict[str, Any]:
@@ -183,13 +184,15 @@ def _course(
     values = [math.nan, math.nan]
     kept = [Best(**experiment.parts), Best(**experiment.parts)]
     batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
+    optimizer = experiment.optimizer()
     for epoch in fit(
         experiment.model,
         experiment.objective,
         batches,
-        experiment.optimizer(),
+        optimizer,
         training.length,
         seed=training.seed,
+        schedule=scheduled(optimizer, training.length, len(batches)),
     ):
         watched = experiments.WATCH_SAMPLES
         found = [experiments.evaluate(experiment, splits, half, watched) for half in halves]
