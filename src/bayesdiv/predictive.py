@@ -81,7 +81,9 @@ class Predictive:
 
         Infinite for Student's t with two degrees of freedom or fewer, NaN without a mean.
         """
-        return self._variance_of_each.mean(0)
+        if self.discrete:
+            return (self._each_probability * (1 - self._each_probability)).mean(0)
+        return quantiles.variance(self.conditional).mean(0)
 
     @property
     def epistemic(self) -> Tensor:
@@ -141,20 +143,16 @@ class Predictive:
         if not self.discrete:
             if y.isnan().any():
                 raise ValueError(f"targets must be numbers, got {int(y.isnan().sum())} NaN")
-            self._check_support(y)
+            counts = getattr(self.conditional.support, "is_discrete", False)
+            wrong = y[(y < 0) | (y != y.floor())] if counts else y[:0]
+            if wrong.numel():
+                raise ValueError(f"targets must be counts 0, 1, 2, …, got {wrong[0]}")
             return y
         classes = self._each_probability.shape[-1]
         wrong = y[(y < 0) | (y >= classes) | (y != y.floor())] if y.dtype != torch.bool else y[:0]
         if wrong.numel():
             raise ValueError(f"labels must be integers from 0 to {classes - 1}, got {wrong[0]}")
         return y.long()
-
-    def _check_support(self, y: Tensor) -> None:
-        """Complain of a target that has no density, such as a negative count."""
-        if getattr(self.conditional.support, "is_discrete", False):
-            wrong = y[(y < 0) | (y != y.floor())]
-            if wrong.numel():
-                raise ValueError(f"targets must be counts 0, 1, 2, …, got {wrong[0]}")
 
     @cached_property
     def _each_probability(self) -> Tensor:  # (S, B, C)
@@ -166,12 +164,6 @@ class Predictive:
             given = "probs" in vars(self.conditional)
             return self.conditional.probs if given else self.conditional.logits.exp()
         raise ValueError("class probabilities need targets that are classes, got numbers")
-
-    @property
-    def _variance_of_each(self) -> Tensor:
-        if self.discrete:
-            return self._each_probability * (1 - self._each_probability)
-        return quantiles.variance(self.conditional)
 
     @property
     def _mean_of_each(self) -> Tensor:
