@@ -77,7 +77,10 @@ def total(
         tensor(0.5108)
     """
     if isinstance(q, Members):
-        return _over_members(divergence, q, p)
+        each, own = by_member(q, p)
+        if each.event_shape:
+            return total(divergence, each, own).mean(-1)
+        return Auto()(divergence, each, own).sum(-1).mean(-1)
     if len(q.event_shape) != 1:
         raise ValueError(
             "q must be one distribution of all weights, with event shape (weights,), got "
@@ -271,13 +274,6 @@ def _sampled_reverse_kl(q: Distribution, p: Distribution, samples: int) -> Tenso
     draw = wide.rsample if wide.has_rsample else wide.sample
     drawn = draw(torch.Size([samples]))
     return (log_density(wide, drawn).sum(-1) - q.log_prob(drawn)).mean(0)
-
-
-def _over_members(divergence: Divergence, q: Members, p: Distribution) -> Tensor:
-    each, own = by_member(q, p)
-    if each.event_shape:
-        return total(divergence, each, own).mean(-1)
-    return Auto()(divergence, each, own).sum(-1).mean(-1)
 
 
 def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:

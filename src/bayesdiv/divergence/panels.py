@@ -198,13 +198,7 @@ def _cut_at_crossings(q: Distribution, p: Distribution, panels: Panels) -> Panel
         middle = (low + high) / 2
         same = q_is_above(chosen, middle) == at_low
         low, high = torch.where(same, middle, low), torch.where(same, high, middle)
-    return replaced(panels, index, chosen.halves(low))
-
-
-def replaced(panels: Panels, index: Tensor, halves: Panels) -> Panels:
-    """`panels` with those at `index` replaced by the first halves, and the second ones added."""
-    count = len(index)
-    sides = zip(panels, halves, strict=True)
+    count, sides = len(index), zip(panels, chosen.halves(low), strict=True)
     return Panels(
         *(torch.cat([old.scatter(0, index, new[:count]), new[count:]]) for old, new in sides)
     )

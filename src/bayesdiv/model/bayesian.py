@@ -41,25 +41,18 @@ class Bayesian(nn.Module):
         self.layout = layout
         self.posterior = posterior
         self.prior = prior
+        names = [name for entry in layout.entries for name in entry.names]
+        owners = [(name, *_place(module, name)) for name in names]
         # Where the weights of a call go: the dictionary of its module, the key in it, the name.
-        self._places = [
-            (owner._buffers, last, name)
-            for entry in layout.entries
-            for name in entry.names
-            for owner, last in (_place(module, name),)
-        ]
+        self._places = [(owner._buffers, last, name) for name, owner, last in owners]
         self._sizes = layout.sizes
         if layout.channels_last:
             # In the state, so that one of another order of the flat vector is refused.
             self.register_buffer("channels_last", torch.ones(()))
         # Tensors in another dtype than the posterior. Their places hold an empty tensor of that
         # dtype, which follows the module to other ones.
-        self._rounded = [
-            (name, *_place(module, name))
-            for entry in layout.entries
-            for name in entry.names
-            if _dtype(*_place(module, name)) != self._posterior.mean.dtype
-        ]
+        full = self._posterior.mean.dtype
+        self._rounded = [one for one in owners if _dtype(one[1], one[2]) != full]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
 
