@@ -1,7 +1,7 @@
 """Time of a divergence, forward and backward with softplus(rho), beside KL in the same run.
 
 Our three are summed the way a training step sums them: the posterior told by loc and rho, and the
-function that `prepare` returns. The others sum one value a weight, as those who
+function that `prepare` returns. The others sum one value per weight, as those who
 write them out do. Prints one Markdown table: nanoseconds a weight, the ratio to our own KL, and the
 peak memory beyond parameters and gradients in units of the parameters. Run: make bench
 """
@@ -43,7 +43,7 @@ def trained(divergence: bd.Divergence) -> Callable[[int], Loss]:
 
 
 def written_out(value: Value) -> Callable[[int], Loss]:
-    """One value a weight of Gaussians told by loc and scale, summed."""
+    """One value per weight of Gaussians given by loc and scale, summed."""
     return lambda count: lambda loc, rho: value(Normal(loc, softplus(rho), validate_args=False))
 
 

@@ -42,7 +42,7 @@ def by_total(divergence, loc, rho, prior=PRIOR, estimator=None):
 
 
 def in_double(divergence, loc, rho, prior=PRIOR):
-    """Torch's own chain rule through the exact rule, one value a weight, all in double."""
+    """Torch's own chain rule through the exact rule, one value per weight, all in double."""
     loc, rho = (x.detach().double().requires_grad_() for x in (loc, rho))
     p = Normal(prior.loc.double(), prior.scale.double())
     value = bd.Exact(nodes=96)(divergence, Normal(loc, softplus(rho)), p).sum(-1)

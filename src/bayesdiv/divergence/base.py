@@ -67,7 +67,7 @@ class Points:
 
 
 class Divergence(ABC):
-    """A measure of how far q lies from p, in nats, one value a weight.
+    """A measure of how far q lies from p, in nats, one value per weight.
 
     Subclasses are frozen dataclasses with one method, `estimate`. Calling a divergence computes it:
 
@@ -84,7 +84,7 @@ class Divergence(ABC):
 
     @abstractmethod
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """One value a weight, from points spread like q and points spread like p."""
+        """One value per weight, from points spread like q and points spread like p."""
 
     @property
     def bound(self) -> float | None:
@@ -125,7 +125,7 @@ class Divergence(ABC):
     def __call__(
         self, q: Distribution, p: Distribution, estimator: "Estimator | None" = None
     ) -> Tensor:
-        """One value a weight, not summed.
+        """One value per weight, not summed.
 
         Args:
             q: the posterior.

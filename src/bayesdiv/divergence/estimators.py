@@ -47,7 +47,7 @@ class Estimator(ABC):
         *,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """One value a weight, in nats, not summed.
+        """One value per weight, in nats, not summed.
 
         Args:
             divergence: what to measure.
