@@ -195,9 +195,10 @@ def hostile(tmp_path):
     """A page all of whose texts try to be markup."""
     runs.write(tmp_path / f"{CHEAP}.md", f"{EVIL}\n\n| {EVIL} |\n|---|\n| **{EVIL}** |\n".encode())
     runs.write(tmp_path / "other.csv", f"a,{EVIL}\n1,{EVIL}\n".encode())
+    group = chosen([CHEAP])[0].group  # the folder of its module, which no text can be
     shown = [
         Shown(
-            Entry(CHEAP, f"title {EVIL}", f"label {EVIL}", f"group {EVIL}"),
+            Entry(CHEAP, f"title {EVIL}", f"label {EVIL}", group),
             Verdict(badge, badge, f"sentence {EVIL}", missing=(f"plan {EVIL}",)),
             (f"missing {EVIL}",),
             files=(file,),
