@@ -43,7 +43,8 @@ class Training:
         samples: weight draws per step and member; None is 4 for tables, 1 for images.
         members: networks of the ensemble; None is 4 for tables, 1 for images.
         strength: λ in front of the divergence.
-        start: posterior scale to begin with, as a fraction of the prior's.
+        start: posterior scale to begin with, as a fraction of the prior's; None suits the
+            divergence.
         prior_gain: the prior's scale is this over √fan-in, layer by layer.
         hidden: units of each hidden layer, for tables.
         test_samples: weight draws for predictions.
@@ -57,7 +58,7 @@ class Training:
     samples: int | None = None
     members: int | None = None
     strength: float = TABLES.strength
-    start: float = TABLES.start
+    start: float | None = None
     prior_gain: float = 1.0
     hidden: tuple[int, ...] = TABLES.hidden
     test_samples: int = 100
@@ -73,8 +74,9 @@ class Training:
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must lie between 0 and 2147483647, got {self.seed}")
         for name in ("learning_rate", "start", "prior_gain"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be positive, got {value}")
 
     @property
     def length(self) -> int:
@@ -175,7 +177,7 @@ def build(
                 network,
                 FanIn(training.prior_gain),
                 posterior=MeanField if members == 1 else Ensemble(members),
-                start=training.start,
+                start=training.start or TABLES.start_for(divergence),
             )
     objective = Objective(
         task.likelihood(balanced_by),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bayesdiv.divergence import JSA, Divergence
+from bayesdiv.divergence import JSA, JSG, Divergence, ReverseKL, UnmodifiedJSG, WeightedKL
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TableRecipe:
         hidden: units of each hidden layer.
         members: networks of the ensemble.
         samples: weight draws per update and member.
-        start: the posterior's scale to begin with, as a fraction of the prior's.
+        start: the posterior's scale to begin with, as a fraction of the prior's; see `start_for`.
         divergence: what holds the weights near the prior.
         strength: λ in front of it.
         learning_rate: of Adam between warm-up and decay.
@@ -47,6 +47,19 @@ class TableRecipe:
     held: float = 0.1
     smallest: float = 0.01
     seconds: float = 300.0
+
+    def start_for(self, divergence: Divergence | None) -> float:
+        """Where a posterior begins: at 0.1 if the divergence holds a reverse KL, else at `start`.
+
+        A reverse KL grows with 1/scale²: from a narrower start it crushes the means to 0 before the
+        data speak.
+
+        Examples:
+            >>> TABLES.start_for(JSG(0.1)), TABLES.start_for(JSA(0.3))
+            (0.1, 0.02)
+        """
+        reverse = isinstance(divergence, JSG | ReverseKL | UnmodifiedJSG | WeightedKL)
+        return max(0.1, self.start) if reverse else self.start
 
     def batch_size(self, rows: int) -> int:
         """Rows per update: 64, more from 25,600 rows on, so that an epoch has 400 updates."""

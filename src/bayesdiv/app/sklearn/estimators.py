@@ -47,7 +47,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         hidden: units of each hidden layer; () makes the network linear.
         members: networks of the ensemble; None is 4, or 1 for a network with running means.
         prior: anything that `bayesianize` takes; None is `FanIn()`.
-        start: the posterior's scale to begin with, as a fraction of the prior's.
+        start: the posterior's scale to begin with, as a fraction of the prior's; None suits the
+            divergence.
         epochs: passes over the rows; None goes on until the validation likelihood stands, 3,000
             updates at least, with a `ConvergenceWarning` where the most for a table of this size
             were too few.

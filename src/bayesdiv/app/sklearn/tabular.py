@@ -90,7 +90,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         hidden: Sequence[int] = TABLES.hidden,
         members: int | None = None,
         prior: nn.Module | PriorFor | None = None,
-        start: float = TABLES.start,
+        start: float | None = None,
         epochs: int | None = None,
         learning_rate: float = TABLES.learning_rate,
         batch_size: int | None = None,
@@ -201,11 +201,12 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         """The members, each from weights of its own."""
         network = self.network or (lambda i, o: MLP(i, o, tuple(self.hidden)).build())
         prior = FanIn() if self.prior is None else self.prior
+        start = TABLES.start_for(self.divergence) if self.start is None else self.start
 
         def one() -> Bayesian:
             module = network(inputs, outputs).float()
             _check_outputs(module, inputs, outputs)
-            return bayesianize(module, prior, start=self.start)
+            return bayesianize(module, prior, start=start)
 
         first = one()
         # Members side by side share what is not random, such as running means: then there is one.
