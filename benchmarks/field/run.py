@@ -97,20 +97,20 @@ def jobs(arguments: argparse.Namespace, known: dict[str, dict[str, Any]]) -> lis
     """What is left to do, in the order of the cases, then seeds, then methods."""
     names, net = arguments.only or list(METHODS), arguments.net
     if arguments.stage == "tune":
-        todo = [
+        wanted = [
             Job("tune", case, net, name, place, settings)
             for case in arguments.case
             for name in names
             for place, settings in enumerate(METHODS[name].grid)
         ]
     else:
-        todo = [
+        wanted = [
             Job("final", case, net, name, seed, chosen(name, case, net, known))
             for case in arguments.case
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds)
             for name in names
         ]
-    return [job for job in todo if job.key() not in known]
+    return [job for job in wanted if job.key() not in known]
 
 
 def run(job: Job, arguments: argparse.Namespace, parts: dict[str, Part]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Settings of the estimator compared on validation rows of the standard splits, never test rows.
+"""Settings of the estimator compared on rows held out from the training parts of splits.
 
     python -m benchmarks.tables.study [--data FOLDER] [--processes 8] [--limit SECONDS]
 

@@ -1,7 +1,7 @@
 """How tables are learned: the settings that both the estimators and the command line begin with.
 
-They were chosen on validation rows of the standard splits of eight tables, never on test rows:
-benchmarks/tables has the study and its results.
+They were chosen on rows held out from the training parts of the standard splits of eight tables;
+benchmarks/tables has the study, its results, and what these splits cannot show.
 """
 
 import math
