@@ -193,8 +193,13 @@ def _widened(distribution: Distribution, probability: float) -> tuple[Tensor, Te
 
 
 def _between(low: Tensor, high: Tensor) -> Tensor:
-    """Half way on a scale that is logarithmic far out: a wide bracket loses half its digits."""
-    return ((low.asinh() + high.asinh()) / 2).sinh().clamp(low, high)
+    """Half way on a scale that is logarithmic far out: a wide bracket loses half its digits.
+
+    A narrow one, far from 0, is halved as it is: a logarithm would lose the digits it is about.
+    """
+    narrow = high - low < torch.minimum(low.abs(), high.abs())
+    far = ((low.asinh() + high.asinh()) / 2).sinh()
+    return torch.where(narrow, 0.5 * low + 0.5 * high, far).clamp(low, high)
 
 
 # Counts ----------------------------------------------------------------------------------------

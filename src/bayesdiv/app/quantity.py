@@ -25,7 +25,7 @@ class Quantity:
 
     Examples:
         >>> Quantity(loc=150.0, scale=50.0).to_units(torch.tensor([0.0, 2.0]))
-        tensor([150., 250.])
+        tensor([150., 250.], dtype=torch.float64)
     """
 
     loc: float = 0.0
@@ -60,12 +60,15 @@ class Quantity:
         return math.log(self.scale)
 
     def to_units(self, y: Tensor) -> Tensor:
-        """Targets y or predicted means in the target's units.
+        """Targets y or predicted means in the target's units, in double precision.
 
-        What is a distance, such as a standard deviation or a root mean squared error, is only
-        multiplied by `scale`.
+        In single precision, targets such as Unix seconds would all round to the same number.
         """
-        return self.loc + self.scale * y
+        return self.loc + self.to_distance(y)
+
+    def to_distance(self, y: Tensor) -> Tensor:
+        """Standard deviations, widths and other distances of y in the target's units."""
+        return self.scale * y.double()
 
     def encode(self, target: "Series") -> Tensor:
         """Targets as y."""
@@ -87,7 +90,7 @@ class Quantity:
         low, high = predictive.interval(level)
         return {
             "predicted_mean": self.to_units(predictive.mean),
-            "predicted_scale": predictive.variance.sqrt() * self.scale,
+            "predicted_scale": self.to_distance(predictive.variance.sqrt()),
             "predicted_low": self.to_units(low),
             "predicted_high": self.to_units(high),
         }

@@ -677,8 +677,8 @@ def test_targets_go_back_to_their_units():
 
 def test_log_scale_turns_a_log_density_to_the_units_of_the_target():
     task = Regression(loc=150.0, scale=50.0)
-    y = torch.tensor(1.5)
-    standard = torch.distributions.Normal(0.3, 0.7)
+    y, loc, scale = torch.tensor([1.5, 0.3, 0.7], dtype=torch.float64)
+    standard = torch.distributions.Normal(loc, scale)
     in_units = torch.distributions.Normal(task.to_units(standard.loc), task.scale * standard.scale)
     expected = -in_units.log_prob(task.to_units(y))
     torch.testing.assert_close(-standard.log_prob(y) + task.log_scale, expected)

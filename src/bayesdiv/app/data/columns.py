@@ -36,14 +36,14 @@ class Numeric:
         """Mean and standard deviation (by 1/N) of the rows; None where they are constant."""
         values = numbers_of(column)
         with np.errstate(over="ignore", invalid="ignore"):
-            loc, scale = float(values.mean()), float(values.std())
+            loc, scale, width = float(values.mean()), float(values.std()), np.ptp(values)
         if not (math.isfinite(loc) and math.isfinite(scale)):
             raise DataError(
                 f"column {column.name!r} must have a finite standard deviation, got values of "
                 f"{np.abs(values).max():g}"
             )
-        # Rounding gives a constant column such as 0.1, 0.1, ... a scale that is not quite zero.
-        if values.min() == values.max() or scale == 0:
+        # What differs by rounding alone, such as 0.1 + 0.2 and 0.3, is constant.
+        if scale == 0 or not width > 10 * np.finfo(np.float64).eps * np.abs(values).max():
             return None
         return cls(str(column.name), loc, scale)
 

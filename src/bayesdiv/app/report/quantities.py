@@ -100,24 +100,24 @@ def summary(looked: Looked) -> Html:
     """The two parts of the uncertainty in the mean."""
     rows = []
     for one, _ in looked:
-        scale = _quantity(one).scale
+        units = _quantity(one).to_distance
         parts = (one.predictive.epistemic, one.predictive.aleatoric)
-        rows.append([one.run.name, *(mean(part.sqrt() * scale) for part in parts)])
+        rows.append([one.run.name, *(mean(units(part.sqrt())) for part in parts)])
     head = ["mean over test data", "epistemic", "aleatoric"]
     return table("The two parts of the uncertainty", head, rows)
 
 
 def examples(one: Tested) -> dict[str, list[Example]]:
     """The surest and the least sure predictions."""
-    predictive, scale = one.predictive, _quantity(one).scale
+    predictive, units = one.predictive, _quantity(one).to_distance
     low, high = one.interval
     columns = {
         "predicted": _units(one, predictive.mean),
         "target": _units(one, one.y),
         "from": _units(one, low),
         "to": _units(one, high),
-        "epistemic": (predictive.epistemic.sqrt() * scale).tolist(),
-        "aleatoric": (predictive.aleatoric.sqrt() * scale).tolist(),
+        "epistemic": units(predictive.epistemic.sqrt()).tolist(),
+        "aleatoric": units(predictive.aleatoric.sqrt()).tolist(),
     }
 
     def make(row: int) -> Example:

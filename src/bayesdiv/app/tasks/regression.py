@@ -23,7 +23,7 @@ class Regression(Quantity):
     Examples:
         >>> import torch
         >>> Regression(loc=150.0, scale=50.0).to_units(torch.tensor([0.0, 2.0]))
-        tensor([150., 250.])
+        tensor([150., 250.], dtype=torch.float64)
     """
 
     @classmethod
@@ -33,7 +33,7 @@ class Regression(Quantity):
         if found is None:
             raise DataError(
                 f"target {target.name!r} must vary in the training rows, got {target.iloc[0]} in "
-                "all"
+                "all, rounding apart"
             )
         return cls(found.loc, found.scale)
 
