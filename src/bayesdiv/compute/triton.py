@@ -16,7 +16,7 @@ is in `bayesdiv.compute.triton_programs`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard, cast
@@ -42,10 +42,10 @@ from bayesdiv.divergence.gaussian import (
 from bayesdiv.divergence.geometric import jsg_terms, weighted_kl_terms
 from bayesdiv.divergence.kl import kl_terms, reverse_kl_terms
 
-# Weights per program; each thread holds several, so that loads overlap.
-BLOCK = 1024
 # Four normals come out of one round of Philox.
 LANES = 256
+# Weights per program; each thread holds several, so that loads overlap.
+BLOCK = 4 * LANES
 
 
 _PROGRAMS: dict[GaussianRule, Program] = {
@@ -118,8 +118,7 @@ def total(
 
     Both sides of the prior are a number, one per weight, or one per weight and trial.
     """
-    call = _total if torch.compiler.is_compiling() else _Total.apply
-    return cast(Tensor, call(loc, rho, prior_loc, prior_scale, kernel.table, *kernel[:3]))
+    return _called(kernel, loc, rho, prior_loc, prior_scale, None, 0, loc.dtype)[1]
 
 
 def draw(
@@ -130,15 +129,10 @@ def draw(
     The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
     The sums are made in float32, whatever the dtype of the draws.
     """
-    call = _draw if torch.compiler.is_compiling() else _Draw.apply
-    return cast(Tensor, call(loc, rho, _seed(loc, seed), samples, dtype))
-
-
-def _seed(loc: Tensor, seed: Tensor | None) -> Tensor:
-    """The seed on the device: drawn there, a CUDA graph takes a new one in each replay."""
-    if seed is None:
-        return torch.randint(1 << 62, (1,), device=loc.device)
-    return seed.to(loc.device, torch.int64).reshape(1)
+    flat = loc.reshape(-1), rho.reshape(-1)
+    nothing = Kernel(Program.NOTHING.value)
+    drawn, _ = _called(nothing, *flat, *flat, _seed(loc, seed), samples, dtype)
+    return drawn.reshape(samples, *loc.shape)
 
 
 def draw_and_total(
@@ -155,115 +149,84 @@ def draw_and_total(
 
     The same as `draw` and `total`, for weights without trials.
     """
-    call = _both if torch.compiler.is_compiling() else _Both.apply
-    sides = (loc, rho, prior_loc, prior_scale, kernel.table)
-    made = call(*sides, _seed(loc, seed), samples, dtype, *kernel[:3])
+    return _called(kernel, loc, rho, prior_loc, prior_scale, _seed(loc, seed), samples, dtype)
+
+
+def _seed(loc: Tensor, seed: Tensor | None) -> Tensor:
+    """The seed on the device: drawn there, a CUDA graph takes a new one in each replay."""
+    if seed is None:
+        return torch.randint(1 << 62, (1,), device=loc.device)
+    return seed.to(loc.device, torch.int64).reshape(1)
+
+
+def _called(kernel: Kernel, *arguments: Any) -> tuple[Tensor, Tensor]:
+    *sides, seed, samples, dtype = arguments
+    # Without a compiler not through the dispatcher, which takes longer than the kernels.
+    call = _operator if torch.compiler.is_compiling() else _Pass.apply
+    made = call(*sides, kernel.table, seed, samples, dtype, *kernel[:3])
     return cast(tuple[Tensor, Tensor], made)
 
 
 # --- the operators -------------------------------------------------------------------------------
 
-_POSTERIOR = "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table"
-_RULE = "int rule, float alpha, float bound"
-_TOTAL = f"{_POSTERIOR}, {_RULE}"
-_BOTH = f"{_POSTERIOR}, Tensor seed, SymInt samples, ScalarType dtype, {_RULE}"
 
-
-def _operator(name: str, run: Callable[..., Any], schema: str, fake: Callable[..., Any]) -> Any:
-    """The operator for a compiler, to which `fake` shows the results' shapes."""
-    made = torch.library.custom_op(f"bayesdiv::{name}", run, mutates_args=(), schema=schema)
-    made.register_fake(fake)
-    return made
-
-
-def _two_like(side: Tensor) -> tuple[Tensor, Tensor]:
-    one = torch.empty_like(side, memory_format=torch.contiguous_format)
-    return one, torch.empty_like(one)
-
-
-def _sum(loc: Tensor, rho: Tensor, *rest: Any) -> Tensor:
+def _forward(
+    loc: Tensor, rho: Tensor, prior_loc: Tensor, prior_scale: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    """Draws, (samples, …, weights), and the total, (…); what is not asked for is empty."""
+    table, seed, samples, _, rule, alpha, bound = rest
     loc, rho = loc.contiguous(), rho.contiguous()
-    weights = loc.shape[-1]
-    blocks = -(-weights // BLOCK)
-    parts = loc.new_empty((*loc.shape[:-1], blocks), dtype=torch.float64)
-    if parts.numel():
-        with _on(loc):
-            triton_programs.forward[blocks, parts.numel() // blocks](
-                parts, loc, rho, *_arguments(loc, *rest), BLOCK=BLOCK
-            )
-    return parts.sum(-1).to(loc.dtype)
-
-
-_total = _operator(
-    "total", _sum, f"({_TOTAL}) -> Tensor", lambda loc, *_: loc.new_empty(loc.shape[:-1])
-)
-
-
-def _gradients(grad: Tensor, loc: Tensor, rho: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    loc, rho = loc.contiguous(), rho.contiguous()
-    d_loc, d_rho = torch.empty_like(loc), torch.empty_like(rho)
-    blocks = -(-loc.shape[-1] // BLOCK)
+    drawn, total = _results(loc, rho, prior_loc, prior_scale, *rest)
+    grid = _grid(loc)
+    parts = loc.new_empty((*total.shape, grid[0]), dtype=torch.float64)
     if loc.numel():
         with _on(loc):
-            triton_programs.backward[blocks, loc.numel() // loc.shape[-1]](
-                d_loc, d_rho, grad.contiguous(), loc, rho, *_arguments(loc, *rest), BLOCK=BLOCK
+            triton_programs.forward[grid](
+                *(parts, drawn, loc if seed is None else seed, samples, loc, rho),
+                *_prior(loc, prior_loc, prior_scale),
+                *(loc if table is None else table, alpha, 1 - alpha, bound, rule),
+                draws=samples > 0,
+                LANES=LANES,
             )
-    return d_loc, d_rho
+    return drawn, parts.sum(-1).to(loc.dtype)
 
 
-_total_backward = _operator(
-    "total_backward",
-    _gradients,
-    f"(Tensor grad, {_TOTAL}) -> (Tensor, Tensor)",
-    lambda _, loc, *__: _two_like(loc),
-)
+def _results(loc: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """What is to be filled: shows a compiler the shapes too."""
+    samples, dtype, rule = rest[5:8]
+    shape = (0,) if rule == Program.NOTHING.value else loc.shape[:-1]
+    return loc.new_empty((samples, *loc.shape), dtype=dtype), loc.new_empty(shape)
 
 
-def _keep_total(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:5])
-    ctx.rest = inputs[5:]
+def _backward(
+    by_drawn: Tensor | None, by_total: Tensor | None, loc: Tensor, rho: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor]:
+    prior_loc, prior_scale, table, seed, rule, alpha, bound = rest
+    loc, rho = loc.contiguous(), rho.contiguous()
+    found = torch.empty_like(loc), torch.empty_like(rho)
+    samples = 0 if by_drawn is None else len(by_drawn)
+    grads = [loc if grad is None else grad.contiguous() for grad in (by_total, by_drawn)]
+    if loc.numel():
+        with _on(loc):
+            triton_programs.backward[_grid(loc)](
+                *(*found, *grads, loc if seed is None else seed, samples, loc, rho),
+                *_prior(loc, prior_loc, prior_scale),
+                *(loc if table is None else table, alpha, 1 - alpha, bound),
+                Program.NOTHING.value if by_total is None else rule,
+                draws=samples > 0,
+                LANES=LANES,
+            )
+    return found
 
 
-def _total_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_total_backward(grad, *ctx.saved_tensors, *ctx.rest), *(None,) * 6)
+def _grid(loc: Tensor) -> tuple[int, int]:
+    """Blocks of weights, and trials."""
+    return -(-loc.shape[-1] // BLOCK), loc.shape[:-1].numel()
 
 
-_total.register_autograd(_total_gradients, setup_context=_keep_total)
-
-
-class _Total(torch.autograd.Function):
-    """The same without the way through the dispatcher, which takes longer than the kernels."""
-
-    forward = staticmethod(_sum)
-    setup_context = staticmethod(_keep_total)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        found = _gradients(grad, *ctx.saved_tensors, *ctx.rest)
-        return (*_once(found, ctx), *(None,) * 6)
-
-
-def _once(found: tuple[Tensor, Tensor], ctx: Any) -> Iterable[Tensor]:
-    """The gradients, which refuse to be differentiated where that is to be possible."""
-    if not torch.is_grad_enabled():
-        return found
-    return (refuse_second(one, *ctx.saved_tensors[:2]) for one in found)
-
-
-def _arguments(
-    loc: Tensor,
-    prior_loc: Tensor,
-    prior_scale: Tensor,
-    table: Tensor | None,
-    rule: int,
-    alpha: float,
-    bound: float,
-) -> tuple[Any, ...]:
-    """What follows the posterior in both kernels."""
-    places = [_strided(x, loc) for x in (prior_loc, prior_scale)]
-    read = loc if table is None else table
-    flat = [part for place in places for part in place]
-    return (loc.shape[-1], *flat, read, alpha, 1 - alpha, bound, rule)
+def _prior(loc: Tensor, *sides: Tensor) -> tuple[Any, ...]:
+    """The number of weights, and both sides of the prior with their strides."""
+    return (loc.shape[-1], *(part for side in sides for part in _strided(side, loc)))
 
 
 def _strided(prior: Tensor, loc: Tensor) -> tuple[Tensor, int, int]:
@@ -280,154 +243,60 @@ def _on(loc: Tensor) -> AbstractContextManager[object]:
     return torch.cuda.device(loc.device) if loc.is_cuda else nullcontext()
 
 
-def _drawn(loc: Tensor, rho: Tensor, seed: Tensor, samples: int, dtype: torch.dtype) -> Tensor:
-    loc, rho = loc.contiguous(), rho.contiguous()
-    drawn = loc.new_empty((samples, *loc.shape), dtype=dtype)
-    if drawn.numel():
-        with _on(loc):
-            grid = (-(-loc.numel() // (4 * LANES)),)
-            triton_programs.draw_forward[grid](
-                drawn, loc, rho, seed, loc.numel(), samples, LANES=LANES
-            )
-    return drawn
-
-
-_draw = _operator(
-    "draw",
-    _drawn,
-    "(Tensor loc, Tensor rho, Tensor seed, SymInt samples, ScalarType dtype) -> Tensor",
-    lambda loc, _, __, samples, dtype: loc.new_empty((samples, *loc.shape), dtype=dtype),
-)
-
-
-def _to_parameters(grad: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
-    grad, rho = grad.contiguous(), rho.contiguous()
-    d_loc, d_rho = torch.empty_like(rho), torch.empty_like(rho)
-    if rho.numel():
-        with _on(rho):
-            grid = (-(-rho.numel() // (4 * LANES)),)
-            triton_programs.draw_gradients[grid](
-                d_loc, d_rho, grad, rho, seed, rho.numel(), len(grad), LANES=LANES
-            )
-    return d_loc, d_rho
-
-
-_draw_backward = _operator(
-    "draw_backward",
-    _to_parameters,
-    "(Tensor grad, Tensor rho, Tensor seed) -> (Tensor, Tensor)",
-    lambda _, rho, __: _two_like(rho),
-)
-
-
-def _keep_seed(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[1], inputs[2])
-
-
-def _draw_to_parameters(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_draw_backward(grad, *ctx.saved_tensors), None, None, None)
-
-
-_draw.register_autograd(_draw_to_parameters, setup_context=_keep_seed)
-
-
-class _Draw(torch.autograd.Function):
-    """The same without the way through the dispatcher."""
-
-    forward = staticmethod(_drawn)
-    setup_context = staticmethod(_keep_seed)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if not torch.is_grad_enabled():
-            return (*_to_parameters(grad, *ctx.saved_tensors), None, None, None)
-        # To be differentiated once more: the same noise, as draws of scale 1, and torch's own sums.
-        rho, seed = ctx.saved_tensors
-        one = torch.full_like(rho, math.log(math.expm1(1.0)))
-        noise = _drawn(torch.zeros_like(rho), one, seed, len(grad), torch.float32)
-        long = grad.float()
-        return long.sum(0), (long * noise).sum(0) * rho.sigmoid(), None, None, None
-
-
-def _draw_and_sum(
-    loc: Tensor,
-    rho: Tensor,
-    prior_loc: Tensor,
-    prior_scale: Tensor,
-    table: Tensor | None,
-    seed: Tensor,
-    samples: int,
-    dtype: torch.dtype,
-    *rule: Any,
-) -> tuple[Tensor, Tensor]:
-    loc, rho = loc.contiguous(), rho.contiguous()
-    blocks = -(-loc.numel() // (4 * LANES))
-    drawn = loc.new_empty((samples, *loc.shape), dtype=dtype)
-    parts = loc.new_empty(blocks, dtype=torch.float64)
-    if blocks:
-        with _on(loc):
-            triton_programs.both_forward[blocks,](
-                *(parts, drawn, seed, samples, loc, rho),
-                *_arguments(loc, prior_loc, prior_scale, table, *rule),
-                LANES=LANES,
-            )
-    return drawn, parts.sum(-1).to(loc.dtype)
-
-
-_both = _operator(
-    "draw_and_total",
-    _draw_and_sum,
-    f"({_BOTH}) -> (Tensor, Tensor)",
-    lambda loc, *rest: (loc.new_empty((rest[5], *loc.shape), dtype=rest[6]), loc.new_empty(())),
-)
-
-
-def _both_gradients(
-    grad_drawn: Tensor, grad_total: Tensor, loc: Tensor, rho: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor]:
-    loc, rho = loc.contiguous(), rho.contiguous()
-    prior_loc, prior_scale, table, seed, *rule = rest
-    d_loc, d_rho = torch.empty_like(loc), torch.empty_like(rho)
-    blocks = -(-loc.numel() // (4 * LANES))
-    if blocks:
-        with _on(loc):
-            triton_programs.both_gradients[blocks,](
-                *(d_loc, d_rho, grad_total.contiguous(), grad_drawn.contiguous(), seed),
-                *(len(grad_drawn), loc, rho),
-                *_arguments(loc, prior_loc, prior_scale, table, *rule),
-                LANES=LANES,
-            )
-    return d_loc, d_rho
-
-
-_both_backward = _operator(
-    "draw_and_total_backward",
-    _both_gradients,
-    f"(Tensor grad_drawn, Tensor grad_total, {_POSTERIOR}, Tensor seed, {_RULE}) "
-    "-> (Tensor, Tensor)",
-    lambda _, __, loc, *___: _two_like(loc),
-)
-
-
-def _keep_both(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:6])
     ctx.rule = inputs[8:]
 
 
-def _both_to_parameters(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
-    return (*_both_backward(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule), *(None,) * 9)
+class _Pass(torch.autograd.Function):
+    """Both passes without a compiler."""
 
-
-_both.register_autograd(_both_to_parameters, setup_context=_keep_both)
-
-
-class _Both(torch.autograd.Function):
-    """The same without the way through the dispatcher."""
-
-    forward = staticmethod(_draw_and_sum)
-    setup_context = staticmethod(_keep_both)
+    forward = staticmethod(_forward)
+    setup_context = staticmethod(_keep)
 
     @staticmethod
-    def backward(ctx: Any, grad_drawn: Tensor, grad_total: Tensor) -> tuple[Any, ...]:
-        found = _both_gradients(grad_drawn, grad_total, *ctx.saved_tensors, *ctx.rule)
-        return (*_once(found, ctx), *(None,) * 9)
+    def backward(
+        ctx: Any, by_drawn: Tensor | None, by_total: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        found: Iterable[Tensor]
+        if torch.is_grad_enabled() and ctx.rule[0] == Program.NOTHING.value:
+            _, rho, _, _, _, seed = ctx.saved_tensors
+            found = _differentiable(cast(Tensor, by_drawn), rho, seed)
+        else:
+            found = _backward(by_drawn, by_total, *ctx.saved_tensors, *ctx.rule)
+            if torch.is_grad_enabled():
+                found = (refuse_second(one, *ctx.saved_tensors[:2]) for one in found)
+        return (*found, *(None,) * 9)
+
+
+def _differentiable(by_drawn: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients to be differentiated once more: the same noise, as draws of scale 1."""
+    one = torch.full_like(rho, math.log(math.expm1(1.0)))
+    noise = draw(torch.zeros_like(rho), one, len(by_drawn), seed=seed)
+    long = by_drawn.float()
+    return long.sum(0), (long * noise).sum(0) * rho.sigmoid()
+
+
+_SIDES = "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, Tensor? seed"
+_RULE = "int rule, float alpha, float bound"
+_operator = torch.library.custom_op(
+    "bayesdiv::draw_and_total",
+    _forward,
+    mutates_args=(),
+    schema=f"({_SIDES}, SymInt samples, ScalarType dtype, {_RULE}) -> (Tensor, Tensor)",
+)
+_operator_backward = torch.library.custom_op(
+    "bayesdiv::draw_and_total_backward",
+    _backward,
+    mutates_args=(),
+    schema=f"(Tensor? by_drawn, Tensor? by_total, {_SIDES}, {_RULE}) -> (Tensor, Tensor)",
+)
+_operator.register_fake(_results)
+_operator_backward.register_fake(
+    lambda by_drawn, by_total, loc, *_: (loc.new_empty(loc.shape), loc.new_empty(loc.shape))
+)
+_operator.register_autograd(
+    lambda ctx, *grads: (*_operator_backward(*grads, *ctx.saved_tensors, *ctx.rule), *(None,) * 9),
+    setup_context=_keep,
+)

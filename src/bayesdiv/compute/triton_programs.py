@@ -31,20 +31,17 @@ except ImportError:  # pragma: no cover - where Triton is installed
 
 
 class Program(Enum):
-    """The divergences that the programs know."""
+    """What is added up: one of these divergences, or nothing where weights are only drawn."""
 
     KL = 0
     REVERSE_KL = 1
     WEIGHTED_KL = 2
     JSG = 3
     TABLE = 4
+    NOTHING = 5
 
 
-KL = constant(Program.KL.value)
-REVERSE_KL = constant(Program.REVERSE_KL.value)
-WEIGHTED_KL = constant(Program.WEIGHTED_KL.value)
-JSG = constant(Program.JSG.value)
-TABLE = constant(Program.TABLE.value)
+KL, REVERSE_KL, WEIGHTED_KL, JSG, TABLE, NOTHING = (constant(each.value) for each in Program)
 # As in bayesdiv.compute.table, which imports too much to be read here.
 LOWEST, HIGHEST, STEPS = constant(-18.0), constant(18.0), constant(48.0)
 FARTHEST, COLUMNS = constant(9.0), constant(384)
@@ -52,57 +49,88 @@ TURN, NEAR, TINY = constant(2 * math.pi), constant(0.05), constant(-15.0)
 GREAT = constant(1e38)
 
 
-# Arguments stand in groups: what is written, the posterior, the prior, the rule.
+# Arguments stand in groups: results, draws, posterior, prior, rule. A program is compiled for each
+# rule, with draws and without, and then holds nothing of what it does not compute.
 # fmt: off
-# --- the divergences -----------------------------------------------------------------------------
-
-
 @jit
 def forward(
-    parts, loc, rho, count,
+    parts, drawn, seed, samples, loc, rho, count,
     prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
-    table, alpha, beta, bound, rule: tl.constexpr, BLOCK: tl.constexpr,
+    table, alpha, beta, bound, rule: tl.constexpr, draws: tl.constexpr, LANES: tl.constexpr,
 ):
-    """The sum over one block of one trial."""
-    block, trial = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    place = block * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    start = trial * count
-    value, _, _ = _terms(
-        tl.load(loc + start + place, mask=inside, other=0.0),
-        tl.load(rho + start + place, mask=inside, other=0.0),
-        tl.load(prior_loc + trial * loc_trial + place * loc_step, mask=inside, other=0.0),
-        tl.load(prior_scale + trial * scale_trial + place * scale_step, mask=inside, other=1.0),
-        table, alpha, beta, bound, rule,
-    )
-    whole = tl.sum(tl.where(inside, value, 0.0).to(tl.float64), 0)
-    tl.store(parts + trial * tl.num_programs(0) + block, whole)
+    """The sum over one block of one trial, and all draws of it: loc and rho are read once."""
+    trial, place, lane, inside = _block(count, LANES)
+    at_loc = tl.load(loc + trial * count + place, mask=inside, other=0.0)
+    at_rho = tl.load(rho + trial * count + place, mask=inside, other=0.0)
+    if rule != NOTHING:
+        value, _, _ = _terms(
+            at_loc, at_rho,
+            tl.load(prior_loc + trial * loc_trial + place * loc_step, mask=inside, other=0.0),
+            tl.load(prior_scale + trial * scale_trial + place * scale_step, mask=inside, other=1.0),
+            table, alpha, beta, bound, rule,
+        )
+        whole = tl.sum(tl.where(inside, value, 0.0).to(tl.float64), 0)
+        tl.store(parts + trial * tl.num_programs(0) + tl.program_id(0), whole)
+    if draws:
+        scale, _slope = _softplus(at_rho)
+        key, lanes = tl.load(seed), tl.num_programs(0).to(tl.int64) * LANES
+        drawn += place
+        for _ in range(samples):
+            tl.store(drawn, at_loc + scale * _normals(key, lane, LANES), mask=inside)
+            drawn += count
+            lane += lanes
 
 
 @jit
 def backward(
-    d_loc, d_rho, grad, loc, rho, count,
+    d_loc, d_rho, by_total, by_drawn, seed, samples, loc, rho, count,
     prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
-    table, alpha, beta, bound, rule: tl.constexpr, BLOCK: tl.constexpr,
+    table, alpha, beta, bound, rule: tl.constexpr, draws: tl.constexpr, LANES: tl.constexpr,
 ):
-    """Both gradients of one block of one trial."""
-    block, trial = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    place = block * BLOCK + tl.arange(0, BLOCK)
-    inside = place < count
-    start = trial * count
-    _, by_loc, by_rho = _terms(
-        tl.load(loc + start + place, mask=inside, other=0.0),
-        tl.load(rho + start + place, mask=inside, other=0.0),
-        tl.load(prior_loc + trial * loc_trial + place * loc_step, mask=inside, other=0.0),
-        tl.load(prior_scale + trial * scale_trial + place * scale_step, mask=inside, other=1.0),
-        table, alpha, beta, bound, rule,
-    )
-    factor = tl.load(grad + trial)
-    tl.store(d_loc + start + place, factor * by_loc, mask=inside)
-    tl.store(d_rho + start + place, factor * by_rho, mask=inside)
+    """The gradients by way of the sum, and Σ_s g, Σ_s g ε σ'(rho): the noise is made once more."""
+    trial, place, lane, inside = _block(count, LANES)
+    at_rho = tl.load(rho + trial * count + place, mask=inside, other=0.0)
+    by_loc = tl.zeros([4 * LANES], tl.float32)
+    by_rho = tl.zeros([4 * LANES], tl.float32)
+    if rule != NOTHING:
+        _, one, two = _terms(
+            tl.load(loc + trial * count + place, mask=inside, other=0.0),
+            at_rho,
+            tl.load(prior_loc + trial * loc_trial + place * loc_step, mask=inside, other=0.0),
+            tl.load(prior_scale + trial * scale_trial + place * scale_step, mask=inside, other=1.0),
+            table, alpha, beta, bound, rule,
+        )
+        factor = tl.load(by_total + trial)
+        by_loc, by_rho = factor * one, factor * two
+    if draws:
+        by_scale = tl.zeros([4 * LANES], tl.float32)
+        key, lanes = tl.load(seed), tl.num_programs(0).to(tl.int64) * LANES
+        by_drawn += place
+        for _ in range(samples):
+            g = tl.load(by_drawn, mask=inside, other=0.0).to(tl.float32)
+            by_loc += g
+            by_scale += g * _normals(key, lane, LANES)
+            by_drawn += count
+            lane += lanes
+        _scale, slope = _softplus(at_rho)
+        by_rho += by_scale * slope
+    tl.store(d_loc + trial * count + place, by_loc, mask=inside)
+    tl.store(d_rho + trial * count + place, by_rho, mask=inside)
 
 
 # fmt: on
+@jit
+def _block(count, LANES: tl.constexpr):
+    """The trial, places of four weights per lane, the lanes' counters, and which places there are.
+
+    Draws have no trials: theirs are one after the other.
+    """
+    block = tl.program_id(0).to(tl.int64)
+    place = block * (4 * LANES) + tl.arange(0, 4 * LANES)
+    lane = block * LANES + tl.arange(0, LANES)
+    return tl.program_id(1).to(tl.int64), place, lane, place < count
+
+
 if os.environ.get("TRITON_INTERPRET") == "1":  # which has no functions of the card
 
     @jit
@@ -264,113 +292,6 @@ def _look_up(delta, ratio, log_ratio, table, bound):
     )
 
 
-# fmt: off
-# --- the draws -----------------------------------------------------------------------------------
-
-
-@jit
-def draw_forward(drawn, loc, rho, seed, count, samples, LANES: tl.constexpr):
-    """All draws of a block of weights."""
-    place, lane, inside = _block(count, LANES)
-    scale, _slope = _softplus(tl.load(rho + place, mask=inside, other=0.0))
-    _store_draws(
-        drawn + place,
-        tl.load(loc + place, mask=inside, other=0.0),
-        scale, tl.load(seed), lane, inside, count, samples, LANES,
-    )
-
-
-@jit
-def draw_gradients(d_loc, d_rho, grad, rho, seed, count, samples, LANES: tl.constexpr):
-    """Σ_s g and Σ_s g ε σ'(rho), the noise made once more."""
-    place, lane, inside = _block(count, LANES)
-    by_loc, by_scale = _sum_draws(grad + place, tl.load(seed), lane, inside, count, samples, LANES)
-    _scale, slope = _softplus(tl.load(rho + place, mask=inside, other=0.0))
-    tl.store(d_loc + place, by_loc, mask=inside)
-    tl.store(d_rho + place, by_scale * slope, mask=inside)
-
-
-@jit
-def both_forward(
-    parts, drawn, seed, samples, loc, rho, count,
-    prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
-    table, alpha, beta, bound, rule: tl.constexpr, LANES: tl.constexpr,
-):
-    """The sum over one block, and all draws of it: loc and rho are read once."""
-    place, lane, inside = _block(count, LANES)
-    at_loc = tl.load(loc + place, mask=inside, other=0.0)
-    at_rho = tl.load(rho + place, mask=inside, other=0.0)
-    value, _, _ = _terms(
-        at_loc,
-        at_rho,
-        tl.load(prior_loc + place * loc_step, mask=inside, other=0.0),
-        tl.load(prior_scale + place * scale_step, mask=inside, other=1.0),
-        table, alpha, beta, bound, rule,
-    )
-    whole = tl.sum(tl.where(inside, value, 0.0).to(tl.float64), 0)
-    tl.store(parts + tl.program_id(0), whole)
-    scale, _slope = _softplus(at_rho)
-    _store_draws(drawn + place, at_loc, scale, tl.load(seed), lane, inside, count, samples, LANES)
-
-
-@jit
-def both_gradients(
-    d_loc, d_rho, grad_total, grad_drawn, seed, samples, loc, rho, count,
-    prior_loc, loc_trial, loc_step, prior_scale, scale_trial, scale_step,
-    table, alpha, beta, bound, rule: tl.constexpr, LANES: tl.constexpr,
-):
-    """The gradients by way of the sum and of the draws, added up before they are written."""
-    place, lane, inside = _block(count, LANES)
-    at_rho = tl.load(rho + place, mask=inside, other=0.0)
-    _, by_loc, by_rho = _terms(
-        tl.load(loc + place, mask=inside, other=0.0),
-        at_rho,
-        tl.load(prior_loc + place * loc_step, mask=inside, other=0.0),
-        tl.load(prior_scale + place * scale_step, mask=inside, other=1.0),
-        table, alpha, beta, bound, rule,
-    )
-    drawn_loc, drawn_scale = _sum_draws(
-        grad_drawn + place, tl.load(seed), lane, inside, count, samples, LANES
-    )
-    _scale, slope = _softplus(at_rho)
-    factor = tl.load(grad_total)
-    tl.store(d_loc + place, factor * by_loc + drawn_loc, mask=inside)
-    tl.store(d_rho + place, factor * by_rho + drawn_scale * slope, mask=inside)
-
-
-# fmt: on
-@jit
-def _block(count, LANES: tl.constexpr):
-    """The places of four weights a lane, the lanes' counters, and which places there are."""
-    block = tl.program_id(0).to(tl.int64)
-    place = block * (4 * LANES) + tl.arange(0, 4 * LANES)
-    return place, block * LANES + tl.arange(0, LANES), place < count
-
-
-@jit
-def _store_draws(drawn, loc, scale, key, lane, inside, count, samples, LANES: tl.constexpr):
-    lanes = tl.num_programs(0).to(tl.int64) * LANES
-    for _ in range(samples):
-        tl.store(drawn, loc + scale * _normals(key, lane, LANES), mask=inside)
-        drawn += count
-        lane += lanes
-
-
-@jit
-def _sum_draws(grad, key, lane, inside, count, samples, LANES: tl.constexpr):
-    """Σ_s g and Σ_s g ε."""
-    lanes = tl.num_programs(0).to(tl.int64) * LANES
-    by_loc = tl.zeros([4 * LANES], tl.float32)
-    by_scale = tl.zeros([4 * LANES], tl.float32)
-    for _ in range(samples):
-        g = tl.load(grad, mask=inside, other=0.0).to(tl.float32)
-        by_loc += g
-        by_scale += g * _normals(key, lane, LANES)
-        grad += count
-        lane += lanes
-    return by_loc, by_scale
-
-
 @jit
 def _normals(key, counter, LANES: tl.constexpr):
     """Four independent standard normals a counter, side by side, by Philox and Box and Muller."""
@@ -389,7 +310,7 @@ def _box_muller(one, two):
         one.to(tl.uint32, bitcast=True).to(tl.float32) * 2.3283064365386963e-10 + low, 1.0
     )
     radius = tl.sqrt(-2.0 * tl.log(unit))
-    cosine, sine = _circle(TURN * _unit(two))
+    cosine, sine = _circle(_unit(two) * TURN)
     return radius * cosine, radius * sine
 
 
