@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from bayesdiv.likelihoods.poisson import Poisson
     from bayesdiv.likelihoods.student_t import StudentTNoise
     from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
+    from bayesdiv.model.plain import plain
     from bayesdiv.model.posteriors.ensemble import Ensemble
     from bayesdiv.model.posteriors.full_rank import FullRank
     from bayesdiv.model.posteriors.low_rank import LowRank
     from bayesdiv.model.posteriors.mean_field import MeanField
     from bayesdiv.model.posteriors.point import Point
     from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
-    from bayesdiv.objective.objective import Objective
+    from bayesdiv.objective.objective import LossModule, Objective
     from bayesdiv.objective.strength import Constraint, WarmUp
     from bayesdiv.prediction import predict, predict_at
     from bayesdiv.predictive import Predictive
@@ -55,10 +56,11 @@ __all__ = [
     "JSA", "JSG", "KL", "AroundStart", "Auto", "Batches", "Bayesian", "BayesianClassifier",
     "BayesianRegressor", "Binary", "ChiSquared", "Classes", "Constraint", "Diverged", "Divergence",
     "Eager", "Ensemble", "Exact", "FanIn", "FullRank", "Gaussian", "HeteroscedasticGaussian",
-    "Looped", "LowRank", "MeanField", "MonteCarlo", "Objective", "Point", "Poisson", "Predictive",
-    "Prior", "Quadrature", "Recorded", "Renyi", "ReverseKL", "ScaleMixture", "StudentTNoise",
-    "TotalVariation", "Vectorized", "WarmUp", "WeightedKL", "__version__", "at_mean", "bayesianize",
-    "draw_weights", "draws", "fit", "predict", "predict_at", "stacked",
+    "Looped", "LossModule", "LowRank", "MeanField", "MonteCarlo", "Objective", "Point", "Poisson",
+    "Predictive", "Prior", "Quadrature", "Recorded", "Renyi", "ReverseKL", "ScaleMixture",
+    "StudentTNoise", "TotalVariation", "Vectorized", "WarmUp", "WeightedKL", "__version__",
+    "at_mean", "bayesianize", "draw_weights", "draws", "fit", "plain", "predict", "predict_at",
+    "stacked",
 ]
 # fmt: on
 
@@ -78,13 +80,14 @@ _HOMES = {
     "bayesdiv.likelihoods.poisson": "Poisson",
     "bayesdiv.likelihoods.student_t": "StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
+    "bayesdiv.model.plain": "plain",
     "bayesdiv.model.posteriors.ensemble": "Ensemble",
     "bayesdiv.model.posteriors.full_rank": "FullRank",
     "bayesdiv.model.posteriors.low_rank": "LowRank",
     "bayesdiv.model.posteriors.mean_field": "MeanField",
     "bayesdiv.model.posteriors.point": "Point",
     "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",
-    "bayesdiv.objective.objective": "Objective",
+    "bayesdiv.objective.objective": "LossModule Objective",
     "bayesdiv.objective.strength": "Constraint WarmUp",
     "bayesdiv.prediction": "predict predict_at",
     "bayesdiv.predictive": "Predictive",

@@ -181,3 +181,60 @@ def test_a_few_steps_lower_the_loss(task):
         optimizer.step()
         losses.append(loss.nll.item())
     assert sum(losses[-5:]) / 5 < 0.8 * sum(losses[:5]) / 5
+
+
+# Labels that say there is none -------------------------------------------------------------------
+
+
+def loss_of(logits, y, **options):
+    """The nll that the objective forms of the outputs of a network that returns its input."""
+    objective = bd.Objective(bd.Classes(**options), num_data=4)
+    return objective(nn.Identity(), logits, y).nll
+
+
+def test_ignored_labels_are_left_out_of_likelihood_and_mean():
+    torch.manual_seed(0)
+    logits, y = torch.randn(4, 3), torch.tensor([2, -100, 0, -100])
+    wanted = nn.functional.cross_entropy(logits, y, ignore_index=-100)
+    assert torch.allclose(loss_of(logits, y, ignore=-100), wanted)
+    weights = torch.tensor([0.5, 1.0, 3.0])
+    each = nn.functional.cross_entropy(logits[::2], y[::2], weights, reduction="none")
+    assert torch.allclose(loss_of(logits, y, ignore=-100, class_weights=weights), each.mean())
+
+
+def test_words_without_a_label_are_left_out_of_the_sum_over_a_sentence():
+    torch.manual_seed(0)
+    logits, y = torch.randn(3, 5, 4), torch.randint(0, 4, (3, 5))
+    y[0, 2:], y[1] = -100, -100  # a sentence that is padded, and one without a label
+    total = nn.functional.cross_entropy(logits.mT, y, ignore_index=-100, reduction="sum")
+    assert torch.allclose(loss_of(logits, y, ignore=-100), total / 2)
+
+
+def test_a_batch_without_labels_has_no_loss_and_finite_gradients():
+    logits = torch.randn(4, 3, requires_grad=True)
+    loss = loss_of(logits, torch.full((4,), -100), ignore=-100)
+    loss.backward()
+    assert loss == 0
+    assert not logits.grad.any()
+
+
+def test_each_trial_of_a_stack_leaves_out_its_own():
+    torch.manual_seed(0)
+    nets = [bd.bayesianize(nn.Linear(2, 3), bd.FanIn(), posterior=bd.Point) for _ in range(2)]
+    x, y = torch.randn(2, 4, 2), torch.tensor([[0, -100, 1, 2], [-100, -100, -100, 1]])
+    objective = bd.Objective(bd.Classes(ignore=-100), num_data=4, strength=0.0)
+    both = objective.terms(bd.stacked(nets), x, y).nll
+    for net, own, found, at in zip(nets, y, both, x, strict=True):
+        wanted = nn.functional.cross_entropy(bd.plain(net)(at), own, ignore_index=-100)
+        assert torch.allclose(found, wanted)
+
+
+def test_metrics_of_the_labels_that_are_there():
+    logits, y = torch.randn(2, 4, 3), torch.tensor([2, -100, 0, -100])
+    likelihood, keep = bd.Classes(ignore=-100), y != -100
+    predictive = bd.Predictive(likelihood(logits))
+    with pytest.raises(ValueError, match="labels must be integers from 0 to 2, got -100"):
+        bd.metrics.nll(predictive, y)
+    rest = bd.Predictive(likelihood(predictive.conditional.logits[:, keep]))
+    wanted = -logits[:, keep].softmax(-1).mean(0)[[0, 1], y[keep]].log().mean()
+    assert torch.allclose(bd.metrics.nll(rest, y[keep]), wanted)

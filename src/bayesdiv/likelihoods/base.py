@@ -16,6 +16,10 @@ class Likelihood(nn.Module):
         """How much each example counts in the loss; None where all count alike."""
         return None
 
+    def counted(self, y: Tensor) -> Tensor | None:
+        """Which targets are part of the loss; None where all are."""
+        return None
+
 
 class Noisy(Likelihood):
     """One learned noise level, or one per trial: the leading axes of `scale`."""

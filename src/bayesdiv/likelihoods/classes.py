@@ -1,5 +1,7 @@
 """Targets that are one of several classes."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 from torch.distributions import Categorical
 
@@ -14,7 +16,28 @@ class Classes(Weighted):
     Args:
         class_weights: how much an example of each class counts in the loss, for biased data; see
             `balanced`.
+        ignore: a label that says there is none, such as the -100 of padded words. It is left out of
+            the likelihood; an example with no other label is left out of the mean over the batch,
+            too, so that `num_data` is the number of examples with a label. Of several processes,
+            each takes the mean over its own part. Metrics refuse the label; give them the rest:
+            with `keep = y != -100`, of a prediction
+            `Predictive(likelihood(predictive.conditional.logits[:, keep]))` and `y[keep]`.
+
+    Examples:
+        >>> import torch
+        >>> Classes(ignore=-100).counted(torch.tensor([2, -100]))
+        tensor([ True, False])
     """
+
+    def __init__(
+        self, class_weights: Sequence[float] | Tensor | None = None, ignore: int | None = None
+    ) -> None:
+        super().__init__(class_weights)
+        self.ignore = ignore
+
+    def counted(self, y: Tensor) -> Tensor | None:
+        """The targets that are not to be ignored."""
+        return None if self.ignore is None else y != self.ignore
 
     def forward(self, outputs: Tensor) -> Categorical:
         """The distribution of the targets."""

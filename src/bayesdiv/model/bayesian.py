@@ -8,13 +8,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
-from bayesdiv.compute.devices import compiling
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.pieces import pieces
+from bayesdiv.model.placeholders import converted, dtype_of, emptied, place, without
 from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import Prior, PriorFor, prior_scale, side_by_side
@@ -42,19 +41,19 @@ class Bayesian(nn.Module):
         self.posterior = posterior
         self.prior = prior
         names = [name for entry in layout.entries for name in entry.names]
-        owners = [(name, *_place(module, name)) for name in names]
-        # Where the weights of a call go: the dictionary of its module, the key in it, the name.
-        self._places = [(owner._buffers, last, name) for name, owner, last in owners]
+        owners = [(name, *place(module, name)) for name in names]
+        # Where the weights of a call go: their modules, the attribute, the name.
+        self._places = [(owner, last, name) for name, owner, last in owners]
         self._sizes = layout.sizes
         if layout.channels_last:
             # In the state, so that one of another order of the flat vector is refused.
             self.register_buffer("channels_last", torch.ones(()))
-        # Tensors in another dtype than the posterior. Their places hold an empty tensor of that
-        # dtype, which follows the module to other ones.
+        # Tensors in another dtype than the posterior; their placeholders know it.
         full = self._posterior.mean.dtype
-        self._rounded = [one for one in owners if _dtype(one[1], one[2]) != full]
+        self._rounded = [one for one in owners if dtype_of(one[1], one[2]) != full]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
+        self.register_state_dict_post_hook(_without_placeholders)  # type: ignore[no-untyped-call]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The network's output for one draw of its weights."""
@@ -75,17 +74,19 @@ class Bayesian(nn.Module):
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             return each(weights, inputs, named)
         tensors = self._tensors(weights)
-        if compiling():
-            # Every name is given: torch must not look for ties, of which it would leave some.
-            return functional_call(self.module, tensors, inputs, named, tie_weights=False)
-        empty = [buffers[last] for buffers, last, _ in self._places]
+        empty = [owner.__dict__[last] for owner, last, _ in self._places]
         try:
-            for buffers, last, name in self._places:
-                buffers[last] = tensors[name]
+            for owner, last, name in self._places:
+                owner.__dict__[last] = tensors[name]
             return self.module(*inputs, **named)
         finally:
-            for (buffers, last, _), placeholder in zip(self._places, empty, strict=True):
-                buffers[last] = placeholder
+            for (owner, last, _), placeholder in zip(self._places, empty, strict=True):
+                owner.__dict__[last] = placeholder
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Bayesian":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        converted([(owner, last) for owner, last, _ in self._places], fn)
+        return self
 
     def _tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
@@ -95,7 +96,7 @@ class Bayesian(nn.Module):
             parts = _widened(parts, self.layout, full)
         tensors = self.layout.named(parts)
         for name, owner, last in self._rounded:
-            tensors[name] = _no_wider(tensors[name], _dtype(owner, last))
+            tensors[name] = _no_wider(tensors[name], dtype_of(owner, last))
         return tensors
 
     def q(self) -> Distribution:
@@ -110,6 +111,21 @@ class Bayesian(nn.Module):
     def loc(self) -> Tensor:
         """The posterior mean of each weight."""
         return self._posterior.mean
+
+    @property
+    def config(self) -> Any:
+        """The configuration that the module brings, as those of Hugging Face do."""
+        return self.module.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.loc.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype in which the module computes, that of its first random weight."""
+        return dtype_of(*place(self.module, self.layout.entries[0].names[0]))
 
     @property
     def _posterior(self) -> Posterior:
@@ -127,14 +143,11 @@ class Bayesian(nn.Module):
         return "\n".join([*lines, f"trials: {trials}"] if trials else lines)
 
 
-def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The submodule that holds a tensor, and the tensor's name in it."""
-    path, _, last = name.rpartition(".")
-    return module.get_submodule(path), last
-
-
-def _dtype(owner: nn.Module, name: str) -> torch.dtype:
-    return cast(Tensor, getattr(owner, name)).dtype
+def _without_placeholders(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: object
+) -> None:
+    names = (name for entry in cast(Bayesian, module).layout.entries for name in entry.names)
+    without(state, f"{prefix}module.", names)
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -210,7 +223,7 @@ def bayesianize(
     made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
     scale = start * prior_scale(made()).to(loc).expand_as(loc)
     q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
-    return Bayesian(_without(module, layout), layout, q(loc, scale), made.to(loc))
+    return Bayesian(emptied(module, layout), layout, q(loc, scale), made.to(loc))
 
 
 def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> None:
@@ -249,27 +262,6 @@ def _chosen(module: nn.Module, where: Where) -> list[tuple[str, nn.Parameter]]:
         for name, parameter in owner.named_parameters(path, recurse=False, remove_duplicate=False)
         if id(parameter) in picked
     ]
-
-
-def _without(module: nn.Module, layout: Layout) -> nn.Module:
-    """A copy with empty buffers where the random weights were, to be filled in each call.
-
-    Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
-    """
-    names = [name for entry in layout.entries for name in entry.names]
-    memo: dict[int, Any] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if name in names:
-            memo[id(parameter)] = parameter  # taken out below
-        elif not parameter.requires_grad and type(parameter) is nn.Parameter:
-            memo.setdefault(id(parameter), nn.Parameter(parameter.data, requires_grad=False))
-    bare = copy.deepcopy(module, memo)
-    for name in names:
-        owner, last = _place(bare, name)
-        dtype = _dtype(owner, last)
-        del owner._parameters[last]
-        owner.register_buffer(last, torch.empty(0, dtype=dtype), persistent=False)
-    return bare
 
 
 def bayesian_modules(model: nn.Module) -> list[Bayesian]:
@@ -338,7 +330,7 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
 
 
 def _alike(one: nn.Module, two: nn.Module) -> bool:
-    ones, twos = one.state_dict(), two.state_dict()
+    ones, twos = one.state_dict(prefix="own."), two.state_dict(prefix="own.")
     return ones.keys() == twos.keys() and all(torch.equal(ones[key], twos[key]) for key in ones)
 
 

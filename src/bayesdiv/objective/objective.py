@@ -327,13 +327,17 @@ class Objective(nn.Module):
             )
         if isinstance(conditional, Bernoulli):
             y = y.to(conditional.logits.dtype)
+        counted = None
+        if isinstance(self.likelihood, Likelihood):
+            counted = self.likelihood.counted(y)
+            y = y if counted is None else y.where(counted, 0)
         each = conditional.log_prob(y)  # (S, trials…, B, …)
         if isinstance(self.likelihood, Likelihood):
             weight = self.likelihood.example_weight(y)
             each = each if weight is None else each * weight
         # Examples are averaged, and what one example has several of, such as the words of a
         # sentence, is added up; so are the trials by `given`: each then learns as it would alone.
-        each = each.mean(trials + 1)
+        each = each.mean(trials + 1) if counted is None else _mean_of(each, counted, trials)
         return each.flatten(trials + 1).sum(-1) if each.dim() > trials + 1 else each
 
     def extra_repr(self) -> str:
@@ -343,25 +347,39 @@ class Objective(nn.Module):
 
 
 class LossModule(nn.Module):
-    """Objective over model: the module whose forward is the loss, so that gradients synchronise.
+    """Model and objective as one module whose forward is the loss, so that gradients synchronise.
 
-    It is what `fit` trains, wraps for several processes and compiles.
+    It is what `fit` trains, wraps for several processes and compiles, and what
+    `DistributedDataParallel` and `fully_shard` take. Only its forward reads the posterior's
+    parameters, as both ask.
+
+    Args:
+        model: what is trained.
+        objective: its loss.
 
     Examples:
         >>> from bayesdiv import Gaussian
-        >>> loss = LossModule(Objective(Gaussian(), num_data=4), nn.Linear(2, 1))
-        >>> loss(torch.ones(4, 2), torch.ones(4)).total.shape
+        >>> module = LossModule(nn.Linear(2, 1), Objective(Gaussian(), num_data=4))
+        >>> module(torch.ones(4, 2), torch.ones(4)).total.shape
         torch.Size([])
     """
 
-    def __init__(self, objective: Objective, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
         super().__init__()
-        self.objective = objective
         self.model = model
+        self.objective = objective
 
     def forward(self, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
         """What is minimised, and its parts for each trial, see `Objective.terms`."""
         return self.objective.terms(self.model, x, y, share)
+
+
+def _mean_of(each: Tensor, counted: Tensor, trials: int) -> Tensor:
+    """The mean over the examples of which anything counts, (draws, trials…, …); 0 of none."""
+    examples = counted.flatten(trials + 1).any(-1) if counted.dim() > trials + 1 else counted
+    count = examples.sum(-1).clamp(min=1)
+    total = each.where(counted, 0.0).sum(trials + 1)
+    return total / count[(..., *(None,) * (total.dim() - 1 - trials))]
 
 
 def _kind(q: Distribution, p: Distribution) -> _Kind:

@@ -137,7 +137,7 @@ def fit(
     model.to(place.device)
     objective.to(place.device)
     objective.prepare(model)  # after the move: a rule may depend on the device
-    module, optimizer, batches = place.prepare(LossModule(objective, model), optimizer, batches)
+    module, optimizer, batches = place.prepare(LossModule(model, objective), optimizer, batches)
     module = module if transform is None else transform(module)
     feed = _feed(batches, unpack, place)
     update = Eager() if step is None else step

@@ -210,7 +210,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
 
         first = one()
         # Members side by side share what is not random, such as running means: then there is one.
-        usual = 1 if first.module.state_dict() else TABLES.members
+        usual = 1 if first.module.state_dict(prefix="own.") else TABLES.members
         return [first, *(one() for _ in range((self.members or usual) - 1))]
 
     def _trained(
