@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint docs paper wheel bench peers clean
+.PHONY: run test clients lint docs paper wheel bench peers clean
 
 run: $(READY)
 	$(BIN)/bayesdiv compare digits --noise 0.5 --epochs 40 --batch_size 64
@@ -32,12 +32,16 @@ wheel: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/divergence.py
 
+# The library inside other people's networks and trainers, in an environment of its own.
+clients: .clients/.ready
+	.clients/bin/python -m pytest -q -n 2 tests/clients
+
 # Other libraries pin other versions of torch and numpy: they get an environment of their own.
 peers:
 	PYTHON=$(PYTHON) bash benchmarks/peers.sh
 
 clean:
-	rm -rf $(VENV) .peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients .peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -46,4 +50,9 @@ $(READY): pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(READY)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+.clients/.ready: pyproject.toml constraints.txt constraints-clients.txt
+	$(PYTHON) -m venv .clients
+	PIP_CONSTRAINT='constraints.txt constraints-clients.txt' .clients/bin/python -m pip install --quiet --editable '.[clients]'
 	touch $@
