@@ -21,7 +21,16 @@ LAYERS = (
     ("model",),
     ("likelihoods", "draws"),
     ("objective",),
-    ("training", "prediction", "predictive", "metrics", "calibration", "outliers", "testing"),
+    (
+        "training",
+        "prediction",
+        "predictive",
+        "metrics",
+        "calibration",
+        "outliers",
+        "testing",
+        "saving",
+    ),
     ("app",),
     ("reproduction",),
 )

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bayesdiv.objective.strength import Constraint, WarmUp
     from bayesdiv.prediction import predict, predict_at
     from bayesdiv.predictive import Predictive
+    from bayesdiv.saving import load, save
     from bayesdiv.training.batches import Batches
     from bayesdiv.training.fit import Diverged, fit
     from bayesdiv.training.steps import Eager, Recorded
@@ -59,8 +60,8 @@ __all__ = [
     "Looped", "LossModule", "LowRank", "MeanField", "MonteCarlo", "Objective", "Point", "Poisson",
     "Predictive", "Prior", "Quadrature", "Recorded", "Renyi", "ReverseKL", "ScaleMixture",
     "StudentTNoise", "TotalVariation", "Vectorized", "WarmUp", "WeightedKL", "__version__",
-    "at_mean", "bayesianize", "draw_weights", "draws", "fit", "plain", "predict", "predict_at",
-    "stacked",
+    "at_mean", "bayesianize", "draw_weights", "draws", "fit", "load", "plain", "predict",
+    "predict_at", "save", "stacked",
 ]
 # fmt: on
 
@@ -91,6 +92,7 @@ _HOMES = {
     "bayesdiv.objective.strength": "Constraint WarmUp",
     "bayesdiv.prediction": "predict predict_at",
     "bayesdiv.predictive": "Predictive",
+    "bayesdiv.saving": "load save",
     "bayesdiv.training.batches": "Batches",
     "bayesdiv.training.fit": "Diverged fit",
     "bayesdiv.training.steps": "Eager Recorded",

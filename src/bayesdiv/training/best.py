@@ -11,10 +11,10 @@ State = dict[str, dict[str, Tensor]]
 
 def state_of(parts: Mapping[str, nn.Module]) -> State:
     """A copy of all that the modules hold, on their devices."""
-    return {
-        name: {key: value.detach().clone() for key, value in part.state_dict().items()}
-        for name, part in parts.items()
-    }
+    states = {name: part.state_dict() for name, part in parts.items()}
+    for state in states.values():  # filled in place: it carries what layers write beside it
+        state.update({key: value.detach().clone() for key, value in state.items()})
+    return states
 
 
 def put_back(state: State, parts: Mapping[str, nn.Module]) -> None:

@@ -1,0 +1,311 @@
+"""Trained models in one safetensors file, without pickle, with all that a resumed run needs."""
+
+import json
+import os
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import bayesdiv
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.objective.objective import Objective
+
+FORMAT = 1
+"""Raised when the file changes so that older ones cannot be read."""
+_KEY = "bayesdiv"
+_Tensors = dict[str, Tensor]
+
+
+class SavingError(ValueError):
+    """A file that is missing, damaged, or not of this model, told in one sentence."""
+
+
+class Stateful(Protocol):
+    """What a scheduler has to offer."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it remembers."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Remember that again."""
+
+
+def save(
+    path: str | os.PathLike[str],
+    net: nn.Module,
+    objective: Objective | None = None,
+    optimizer: Optimizer | None = None,
+    scheduler: Stateful | None = None,
+) -> None:
+    """Write a model, and what it is trained with, into one safetensors file, whole or not at all.
+
+    The file holds the states as tensors by name (`model/posterior.loc`, `objective/…`,
+    `optimizer/…`) and, as JSON in its header, the version, the layout of the random weights, the
+    kinds of posterior, prior and likelihood, the epoch and a checksum. Random generators are not
+    part of it: `fit(seed=…)` draws the noise of an epoch from the seed and its number alone, so a
+    run that is resumed by `first=objective.epoch + 1` ends where it would have ended.
+
+    Args:
+        path: of the file; one that is there is replaced.
+        net: the model, Bayesian or with Bayesian modules inside.
+        objective: its loss, for the noise level, the multiplier of a `Constraint` and the epoch.
+        optimizer: any of torch's.
+        scheduler: of the learning rate, or anything with `state_dict` and `load_state_dict`.
+
+    Examples:
+        >>> import tempfile, bayesdiv as bd
+        >>> net, other = (bd.bayesianize(nn.Linear(3, 1), bd.FanIn()) for _ in range(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(f"{folder}/net.safetensors", net)
+        ...     load(f"{folder}/net.safetensors", into=other)
+        >>> torch.equal(net.loc, other.loc)
+        True
+    """
+    taken = _Taken()
+    parts = _parts(net, objective, optimizer, scheduler)
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "version": bayesdiv.__version__,
+        "epoch": 0 if objective is None else objective.epoch,
+        **_described(net, objective),
+        "states": {name: taken(part.state_dict(), name) for name, part in parts.items()},
+        "metadata": taken(_metadata(net), "metadata"),
+    }
+    head["checksum"] = _checksum(taken.tensors)
+    _write(Path(path), taken.tensors, {_KEY: json.dumps(head)})
+
+
+def load(
+    path: str | os.PathLike[str],
+    into: nn.Module,
+    objective: Objective | None = None,
+    optimizer: Optimizer | None = None,
+    scheduler: Stateful | None = None,
+) -> None:
+    """Read what `save` wrote into a model of the same layout, and into what it is trained with.
+
+    All is checked before anything is changed: version, checksum, layout, posterior, prior,
+    likelihood, names, shapes and dtypes.
+
+    Args:
+        path: of the file.
+        into: a model made as the saved one was.
+        objective: gets its state and the epoch back, if given; so do the others.
+        optimizer: over the same parameters in the same order.
+        scheduler: of the same kind.
+    """
+    path = Path(path)
+    head, tensors = _read(path)
+    parts = _parts(into, objective, optimizer, scheduler)
+    for name in parts:
+        if name not in head["states"]:
+            raise SavingError(f"{path} holds no state of the {name}: load without {name}=")
+    _check_kinds(path, head, _described(into, objective))
+    states = {name: _given(head["states"][name], tensors) for name in parts}
+    for name in ("model", "objective"):
+        if name in parts:
+            _check_tensors(path, name, states[name], parts[name].state_dict())
+    if optimizer is not None:
+        _check_groups(path, states["optimizer"]["param_groups"], optimizer)
+    states["model"]._metadata = _given(head["metadata"], tensors)
+    for name, part in parts.items():
+        part.load_state_dict(states[name])
+    if objective is not None:
+        objective.epoch = head["epoch"]
+
+
+def _parts(
+    net: nn.Module,
+    objective: Objective | None,
+    optimizer: Optimizer | None,
+    scheduler: Stateful | None,
+) -> dict[str, Any]:
+    """All that has a state, by name."""
+    every = {"model": net, "objective": objective, "optimizer": optimizer, "scheduler": scheduler}
+    return {name: part for name, part in every.items() if part is not None}
+
+
+# What a model is ---------------------------------------------------------------------------------
+
+
+def _described(net: nn.Module, objective: Objective | None) -> dict[str, Any]:
+    """Layouts and kinds, in words and numbers that JSON keeps."""
+    modules = bayesian_modules(net)
+    kinds: dict[str, Any] = {
+        "layout": [entry for module in modules for entry in _entries(module)],
+        "posterior": [type(module.posterior).__name__ for module in modules],
+        "prior": [f"{type(m.prior).__name__} of {type(m.p()).__name__}" for m in modules],
+    }
+    if objective is not None:
+        kinds["likelihood"] = type(objective.likelihood).__name__
+    return kinds
+
+
+def _entries(module: Bayesian) -> list[Any]:
+    return [[list(e.names), list(e.shape), list(e.order)] for e in module.layout.entries]
+
+
+def _check_kinds(path: Path, head: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    for kind, own in here.items():
+        there = head.get(kind, own)
+        if there != own:
+            one, two = _first_difference(there, own)
+            raise SavingError(
+                f"{path} was saved from a model of another {kind}, {one} in place of {two}: make "
+                "the model as the saved one was made"
+            )
+
+
+def _first_difference(there: Any, here: Any) -> tuple[Any, Any]:
+    if isinstance(there, str):
+        return there, here
+    none = ["nothing"] * max(len(there), len(here))
+    pairs = zip([*there, *none], [*here, *none], strict=False)
+    return next(pair for pair in pairs if pair[0] != pair[1])
+
+
+def _check_tensors(
+    path: Path, name: str, there: Mapping[str, Any], here: Mapping[str, Any]
+) -> None:
+    for key in [*here, *there]:
+        one, two = (_kind(state.get(key)) for state in (there, here))
+        if one != two:
+            raise SavingError(
+                f"{path} does not fit the {name}: {key} is {one} in the file and {two} here"
+            )
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return "missing" if value is None else type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+
+
+def _check_groups(path: Path, groups: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
+    one = [len(group["params"]) for group in groups]
+    two = [len(group["params"]) for group in optimizer.param_groups]
+    if one != two:
+        raise SavingError(
+            f"{path} does not fit the optimizer: it has groups of {one} parameters in the file and "
+            f"of {two} here"
+        )
+
+
+# States as JSON and tensors ----------------------------------------------------------------------
+
+
+def _metadata(net: nn.Module) -> dict[str, Any]:
+    """What layers write beside their state, such as the version of a spectral norm."""
+    return dict(getattr(net.state_dict(), "_metadata", {}))
+
+
+class _Taken:
+    """States as JSON; their tensors are kept under the names that they leave behind."""
+
+    def __init__(self) -> None:
+        self.tensors: _Tensors = {}
+        self.names: dict[tuple[int, torch.Size, torch.dtype], str] = {}
+
+    def __call__(self, value: Any, path: str) -> Any:
+        if isinstance(value, Tensor):
+            return {"tensor": self._entered(value.detach(), path)}
+        if isinstance(value, Mapping):
+            pairs = [[key, self(item, f"{path}/{key}")] for key, item in value.items()]
+            return {"counts" if isinstance(value, Counter) else "pairs": pairs}
+        if isinstance(value, list | tuple):
+            items = [self(item, f"{path}/{place}") for place, item in enumerate(value)]
+            return items if isinstance(value, list) else {"tuple": items}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise SavingError(
+            f"{path} is a {type(value).__name__}, which a file without pickle cannot hold: leave "
+            "it out of the state"
+        )
+
+    def _entered(self, tensor: Tensor, path: str) -> str:
+        """The name of a tensor in the file; one that has two names is there once."""
+        key = (tensor.data_ptr(), tensor.shape, tensor.dtype)
+        if tensor.numel() == 0 or key not in self.names:
+            self.names[key] = path
+            part = tensor.untyped_storage().nbytes() != tensor.nbytes
+            self.tensors[path] = (tensor.clone() if part else tensor).contiguous()
+        return self.names[key]
+
+
+def _given(value: Any, tensors: _Tensors) -> Any:
+    """A state out of JSON and tensors."""
+    if isinstance(value, list):
+        return [_given(item, tensors) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    (kind, content), *_ = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(_given(item, tensors) for item in content)
+    return (Counter if kind == "counts" else _State)((k, _given(v, tensors)) for k, v in content)
+
+
+class _State(dict[Any, Any]):
+    """A state dict that may carry the `_metadata` that torch looks for."""
+
+
+# The file ----------------------------------------------------------------------------------------
+
+
+def _checksum(tensors: _Tensors) -> int:
+    total = 0
+    for name in sorted(tensors):
+        own: Any = tensors[name].cpu().reshape(-1).view(torch.uint8).numpy()
+        total = zlib.crc32(own, total)
+    return total
+
+
+def _write(path: Path, tensors: _Tensors, metadata: dict[str, str]) -> None:
+    """Under a temporary name first, then renamed."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        save_file(tensors, temporary, metadata)
+        temporary.chmod(mode)  # that of any other file: safetensors keeps others from reading
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise SavingError(f"{path} could not be written: {error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
+    try:
+        with safe_open(path, "pt") as file:
+            found = (file.metadata() or {}).get(_KEY)
+            tensors = (
+                {} if found is None else {key: file.get_tensor(key) for key in file.offset_keys()}
+            )
+        head = None if found is None else json.loads(found)
+    except FileNotFoundError:
+        raise SavingError(f"{path} does not exist: give the path that bd.save wrote to") from None
+    except (OSError, SafetensorError, ValueError) as error:
+        raise SavingError(f"{path} is damaged or no safetensors file: {error}") from None
+    if head is None:
+        raise SavingError(f"{path} was not written by bd.save: load it as it was saved")
+    if head["format"] != FORMAT:
+        raise SavingError(
+            f"{path} was written by bayesdiv {head['version']} in format {head['format']}, this "
+            f"version reads {FORMAT}: load it with that one"
+        )
+    if head["checksum"] != _checksum(tensors):
+        raise SavingError(f"{path} is damaged, its checksum is wrong: take another copy")
+    return head, tensors
