@@ -12,7 +12,8 @@ import torch
 from scipy import integrate, optimize, special, stats
 from torch import distributions as td
 
-FAR, CLOSE = 1e120, 1e-280
+# A density that falls like x^-3 is a number up to here, one that falls faster counts for nothing.
+FAR, CLOSE = 1e98, 1e-280
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def pareto(scale, shape):
 
 def kumaraswamy(a, b):
     def logpdf(x):
-        return np.log(a * b) + (a - 1) * np.log(x) + (b - 1) * np.log1p(-(x**a))
+        return np.log(a * b) + (a - 1) * np.log(x) + (b - 1) * np.log(-np.expm1(a * np.log(x)))
 
     return Peer(logpdf, lambda u: (1 - (1 - u) ** (1 / b)) ** (1 / a), 0.0, 1.0)
 
@@ -309,7 +310,11 @@ class Line:
                 return np.nan_to_num(value * np.where(sign == 0, 1, np.exp(t)), posinf=np.inf)
 
         for far, near, where, side in self.ends:
-            one, two = (abs(float(at(np.array(t), where, side))) for t in (far, near))
+            one, two = (float(at(np.array(t), where, side)) for t in (far, near))
+            while one * two < 0 and abs(far - near) > 0.1:  # a change of sign hides how it fades
+                near = (far + near) / 2
+                two = float(at(np.array(near), where, side))
+            one, two = abs(one), abs(two)
             if one > 0 and np.isfinite(two):
                 decay = math.log(two / one) / abs(far - near) if np.isfinite(one) else -1
                 if decay < 1e-4:
@@ -357,6 +362,12 @@ class Line:
                 roots.append(optimize.brentq(gap, grid[k], grid[k + 1], xtol=1e-15, rtol=1e-14))
         return roots
 
+    @staticmethod
+    def _overflow(exponent):
+        """Infinite where an exponent grows for ever, in doubt where it has a peak or may turn."""
+        ends = [exponent(side * FAR / np.array([100.0, 10.0, 1.0])) for side in (-1, 1)]
+        return math.inf if any(_steady(end) for end in ends) else math.nan
+
     def log_mean(self, on_q, on_p):
         """Log ∫ q^on_q p^on_p."""
 
@@ -367,15 +378,24 @@ class Line:
                 zero = (on_q > 0) & (log_q == -np.inf) | (on_p > 0) & (log_p == -np.inf)
                 return np.where(zero, -np.inf, one + two)
 
+        def at(x):
+            return exponent(self.q.log(x), self.p.log(x))
+
         best = -np.inf
         for low, high, origin, sign in self.pieces:
             t = np.linspace(low, high, 200)
-            x = t if sign == 0 else origin + sign * np.exp(t)
-            best = max(best, np.nanmax(exponent(self.q.log(x), self.p.log(x))))
+            best = max(best, np.nanmax(at(t if sign == 0 else origin + sign * np.exp(t))))
         if best > 1e6:
-            return math.inf
+            return self._overflow(at)
         found = self.integrate(lambda x, q, p: np.exp(np.minimum(exponent(q, p) - best, 600.0)))
         return found if not 0 < found < math.inf else math.log(found) + best
+
+
+def _steady(values):
+    """Whether three values a decade apart grow like one power; otherwise they may turn."""
+    with np.errstate(all="ignore"):
+        one, two = np.log(values[1:] / values[:-1])
+    return values.min() > 0 and one > 0.1 and abs(one - two) < 1e-6
 
 
 def ratio(weight, one, two):

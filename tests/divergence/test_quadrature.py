@@ -269,3 +269,22 @@ def test_gradients_are_finite_in_float32_for_every_family_here():
         assert value.dtype == torch.float32
         for gradient in torch.autograd.grad(value, (loc, scale)):
             assert gradient.isfinite()
+
+
+def test_the_heavier_part_of_a_mixture_of_weibulls_is_seen_where_the_lighter_overflows():
+    parts = Weibull(
+        torch.tensor([[0.63, 0.87]], dtype=torch.float64),
+        torch.tensor([[0.94, 4.6]], dtype=torch.float64),
+    )
+    prior = MixtureSameFamily(Categorical(torch.tensor([[0.3, 0.7]], dtype=torch.float64)), parts)
+    q = Normal(torch.tensor([0.4], dtype=torch.float64), 1.06)
+    # x^0.94 against x²: p² / q grows for ever.
+    assert bd.Quadrature()(bd.ChiSquared(), q, prior).item() == math.inf
+
+
+@pytest.mark.parametrize("df", [3.0, 22.05, 200.0])
+def test_kl_of_student_t_keeps_its_digits_in_single_precision(df):
+    q, p = StudentT(df, 0.08, 0.98), Normal(-0.34, 0.56)
+    x = stats.t(df, 0.08, 0.98)
+    wanted = -x.entropy() - x.expect(lambda t: stats.norm.logpdf(t, -0.34, 0.56), epsabs=1e-12)
+    assert bd.Exact()(bd.KL(), q, p).item() == pytest.approx(wanted, rel=5e-7)

@@ -17,6 +17,7 @@ from torch.distributions import (
     TransformedDistribution,
     Uniform,
     VonMises,
+    Weibull,
     constraints,
 )
 
@@ -115,6 +116,9 @@ def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
         a, b = distribution.concentration1, distribution.concentration0
         rest = -(a * points.log()).expm1()
         return (a * b).log() + (a - 1) * points.log() + (b - 1) * rest.log()
+    if isinstance(distribution, Weibull):  # NaN where (x / scale)^k overflows
+        k, y = distribution.concentration, points / distribution.scale
+        return (k / distribution.scale).log() + torch.xlogy(k - 1, y) - y**k
     return distribution.log_prob(points)
 
 

@@ -78,12 +78,14 @@ def _(_: KL, q: StudentT, p: Normal) -> Tensor:
     """-H(q) + ½ log(2π σ²) + (Var q + (mean q - μ)²) / 2σ², infinite for df ≤ 2."""
     finite = q.df > 2
     df = torch.where(finite, q.df, 3.0)
+    # In double precision: the entropy is a difference of log-gammas that nearly cancel.
+    entropy = StudentT(df.double(), validate_args=False).entropy().to(df) + q.scale.log()
     variance = q.scale**2 * df / (df - 2)
     value = (
         0.5 * math.log(2 * math.pi)
         + p.scale.log()
         + (variance + (q.loc - p.loc) ** 2) / (2 * p.scale**2)
-        - q.entropy()
+        - entropy
     )
     return torch.where(finite, value, math.inf)
 
