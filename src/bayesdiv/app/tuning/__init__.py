@@ -1,10 +1,8 @@
-"""Search for settings by TPE: of a function of your own, or of an experiment.
+"""Search for settings with Optuna: of your own function, or of an experiment.
 
-A search is a study of Optuna in a database, by default an SQLite file. It is planned before it
-begins: as many trials as are wanted wait there, and every worker claims one after another, so
-that none is run twice and none too many, however many processes and machines take part. A worker
-at work leaves a heartbeat; where the heartbeat stops, the trial is marked as failed and the same
-settings wait to be tried again. The same call goes on where a search was stopped.
+A search is a study in a database, by default an SQLite file. All trials wait there from the start;
+workers, in as many processes and on as many machines as you like, run them one by one. Optuna's
+heartbeat notices a worker that was killed, and its settings wait to be tried again.
 """
 
 from bayesdiv.app.extra import require

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import optuna
 import torch
+from optuna.distributions import FloatDistribution
 from optuna.trial import Trial
 
 from bayesdiv.app import experiment as experiments
@@ -15,16 +16,22 @@ from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import described
-from bayesdiv.app.tuning.search import Best as BestTrial
-from bayesdiv.app.tuning.search import Search, Tell
-from bayesdiv.app.tuning.space import Space, Uniform, given, outside, with_settings
+from bayesdiv.app.tuning.search import Search, Tell, Tried
 from bayesdiv.app.tuning.workers import tune
 from bayesdiv.divergence import Divergence
+from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.training.batches import Batches
 from bayesdiv.training.best import Best
 from bayesdiv.training.fit import fit
 
 REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
+Ranges = Mapping[str, FloatDistribution]
+RANGES: Ranges = {
+    "alpha": FloatDistribution(0.0, 1.0),
+    "strength": FloatDistribution(1e-3, 1e2, log=True),
+    "learning_rate": FloatDistribution(3e-4, 3e-2, log=True),
+}
+"""What is searched, and between which numbers; a setting without a range stays as it is."""
 
 
 class Tuned(NamedTuple):
@@ -32,7 +39,7 @@ class Tuned(NamedTuple):
 
     divergence: Divergence
     training: Training
-    best: BestTrial
+    best: Tried
 
 
 def tune_experiment(
@@ -41,22 +48,24 @@ def tune_experiment(
     training: Training,
     search: Search,
     *,
-    space: Space | None = None,
+    aim: str = "nll",
+    ranges: Ranges = RANGES,
     folds: int = 3,
     about: Mapping[str, Any] | None = None,
     tell: Tell | None = None,
 ) -> Tuned:
     """Search alpha, strength and learning rate of an experiment on its validation data.
 
-    The test part is never looked at. The settings given are tried first, unless one lies
-    `outside` its range.
+    The test part is never looked at. The settings given are the first trial, unless one lies
+    outside its range.
 
     Args:
         splits: the data.
-        divergence: with the alpha to begin with.
-        training: with strength and learning rate to begin with; the rest stays as it is.
-        search: where, how long, and which metric of `experiments.evaluate` it is after.
-        space: what is searched, and in which ranges.
+        divergence: with the alpha to start with.
+        training: with the strength and learning rate to start with; the rest stays as it is.
+        search: where and how long.
+        aim: the metric of `experiments.evaluate` that decides which trial is best.
+        ranges: what is searched, and between which numbers.
         folds: a value is the mean over this many trainings, see `dealt`.
         about: what else the search depends on, such as how the data were loaded.
         tell: called with all trials after each change.
@@ -73,35 +82,63 @@ def tune_experiment(
         {'strength': 1.0, 'learning_rate': 0.005}
     """
     asked, training = training, experiments.settled(training, splits.num_data, splits.shape)
-    space = space or Space()
-    ranges = space.ranges(divergence)
-    if not ranges:
-        raise ValueError(f"a range must be given for one setting at least, got {space}")
+    ranges = searched(ranges, divergence)
     for end in ("low", "high"):  # a range that the divergence refuses is refused before it begins
         with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
-    keys, task = splits.task.searched, tasks.name_of(splits.task)
-    if search.aim.key not in keys:
-        known = ", ".join(keys)
-        raise ValueError(f"the aim of a {task} must be one of {known}, got {search.aim.key}")
-    depends: dict[str, Any] = {
+    keys = splits.task.searched
+    if aim not in keys:
+        kind = tasks.name_of(splits.task)
+        raise ValueError(f"the aim of a {kind} must be one of {', '.join(keys)}, got {aim}")
+    depends = {
         **(about or {}),
-        **as_json(divergence, training),
-        "space": {name: [r.low, r.high, type(r).__name__] for name, r in ranges.items()},
-        "aim": search.aim.key,
+        "divergence": described(divergence),
+        "training": {**asdict(training), "hidden": list(training.hidden)},
+        "space": {name: [r.low, r.high] for name, r in ranges.items()},
+        "aim": aim,
         "folds": folds,
         "num_data": splits.num_data,
     }
-    parts = dealt(splits, folds, training.seed)
-    objective = _Validation(parts, divergence, training, ranges, search.aim.key)
-    begin = None if outside(divergence, training, space) else given(divergence, training, ranges)
+    objective = _Validation(dealt(splits, folds, training.seed), divergence, training, ranges, aim)
+    begin = None if outside(divergence, training, ranges) else given(divergence, training, ranges)
+    search = replace(search, best=max if METRICS[aim].loss(1.0) < METRICS[aim].loss(0.0) else min)
     found = tune(objective, search, start=begin, about=depends, tell=tell)
     return Tuned(*with_settings(divergence, asked, found.settings), found)
 
 
-def as_json(divergence: Divergence, training: Training) -> dict[str, Any]:
-    """Divergence and training as JSON gives them back."""
-    how = {**asdict(training), "hidden": list(training.hidden)}
-    return {"divergence": described(divergence), "training": how}
+def searched(ranges: Ranges, divergence: Divergence) -> Ranges:
+    """The ranges of settings that this divergence has."""
+    has_alpha = "alpha" in {f.name for f in fields(divergence)}  # type: ignore[arg-type]
+    found = {name: r for name, r in ranges.items() if has_alpha or name != "alpha"}
+    if not found:
+        raise ValueError(f"a range must be given for one setting at least, got {dict(ranges)}")
+    return found
+
+
+def with_settings(
+    divergence: Divergence, training: Training, settings: Mapping[str, float]
+) -> tuple[Divergence, Training]:
+    """A divergence and a training with some settings replaced.
+
+    Examples:
+        >>> from bayesdiv import JSA
+        >>> with_settings(JSA(0.5), Training(), {"alpha": 0.2, "strength": 3.0})[0]
+        JSA(alpha=0.2)
+    """
+    rest = dict(settings)
+    if "alpha" in rest:
+        divergence = replace(divergence, alpha=rest.pop("alpha"))  # type: ignore[type-var]
+    return divergence, replace(training, **rest)  # type: ignore[arg-type]
+
+
+def given(divergence: Divergence, training: Training, ranges: Ranges) -> dict[str, float]:
+    """The values that the settings have before the search."""
+    return {name: getattr(divergence if name == "alpha" else training, name) for name in ranges}
+
+
+def outside(divergence: Divergence, training: Training, ranges: Ranges) -> dict[str, float]:
+    """The settings given that lie outside their ranges: a search does not start with these."""
+    found = given(divergence, training, searched(ranges, divergence))
+    return {k: v for k, v in found.items() if not ranges[k].low <= v <= ranges[k].high}
 
 
 def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
@@ -149,18 +186,21 @@ class _Validation:
     parts: list[Splits]
     divergence: Divergence
     training: Training
-    ranges: Mapping[str, Uniform]
+    ranges: Ranges
     key: str
 
     def __call__(self, trial: Trial) -> float:
-        settings = {name: range_.suggest(trial, name) for name, range_ in self.ranges.items()}
+        settings = {
+            name: trial.suggest_float(name, r.low, r.high, log=r.log)
+            for name, r in self.ranges.items()
+        }
         divergence, training = with_settings(self.divergence, self.training, settings)
         courses = [_course(part, divergence, training, self.key) for part in self.parts]
         every = max(1, training.length // REPORTS)
         value = math.nan
         for epoch, values in enumerate(zip(*courses, strict=True), 1):
             value = sum(values) / len(values)
-            # The first quarter would only tell how fast a learning rate is.
+            # The first quarter would only show how fast a learning rate is.
             if training.length // 4 < epoch < training.length and epoch % every == 0:
                 trial.report(value, epoch)
                 if trial.should_prune():

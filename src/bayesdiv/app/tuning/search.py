@@ -1,51 +1,23 @@
 """What a search is and what it finds: values alone."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from optuna.pruners import BasePruner, MedianPruner
-from optuna.study import StudyDirection
-
-
-@dataclass(frozen=True)
-class Aim:
-    """What a search is after: a metric, and `min` or `max` for which of its values is best.
-
-    Examples:
-        >>> Aim("ece", best=min)
-        Aim(key='ece', best=<built-in function min>)
-    """
-
-    key: str
-    best: Callable[[Iterable[float]], float] = min
-
-    def __post_init__(self) -> None:
-        if self.best not in (min, max):
-            raise ValueError(f"best must be min or max, got {self.best!r}")
-
-    @property
-    def direction(self) -> StudyDirection:
-        """The same in Optuna's word."""
-        return StudyDirection.MINIMIZE if self.best is min else StudyDirection.MAXIMIZE
-
-
-NLL = Aim("nll", min)
-ACCURACY = Aim("accuracy", max)
-RMSE = Aim("rmse", min)
 
 
 @dataclass(frozen=True)
 class Search:
-    """Where a search is kept, how long it goes on and what it is after.
+    """Where a search is kept, how long it goes on and which values are best.
 
     Args:
         storage: an SQLite file, or the URL of any database that Optuna takes.
         name: of the study there.
-        trials: how many are to be finished in all, those of former calls included.
+        trials: how many to finish in all, those of former calls included.
         seed: one process with the same seed tries the same settings.
-        aim: which values are best.
+        best: `min` or `max`.
         workers: processes on this machine.
         pruner: which trials are broken off; the worse half by default.
         heartbeat: seconds between signs of life of a trial; after three without, it has failed.
@@ -61,7 +33,7 @@ class Search:
     name: str = "search"
     trials: int = 30
     seed: int = 0
-    aim: Aim = NLL
+    best: Callable[..., Any] = min
     workers: int = 1
     pruner: BasePruner = field(default_factory=MedianPruner)
     heartbeat: int = 10
@@ -72,6 +44,8 @@ class Search:
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if self.best not in (min, max):
+            raise ValueError(f"best must be min or max, got {self.best!r}")
 
 
 class Tried(NamedTuple):
@@ -84,14 +58,6 @@ class Tried(NamedTuple):
     reason: str
     seconds: float | None
     retry_of: int | None  # the trial that was killed
-
-
-class Best(NamedTuple):
-    """The settings of the best trial that came to its end."""
-
-    number: int
-    value: float
-    settings: dict[str, Any]
 
 
 Tell = Callable[[Sequence[Tried]], None]

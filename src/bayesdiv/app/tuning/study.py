@@ -1,16 +1,17 @@
-"""The study of a search in its database: opened, looked at, checked."""
+"""The study of a search in its database: opened, planned, looked at."""
 
 import contextlib
 import logging
+import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
 import sqlalchemy
-from optuna.exceptions import ExperimentalWarning, OptunaError
+from optuna.exceptions import ExperimentalWarning, OptunaError, StorageInternalError
 from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
@@ -18,11 +19,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bayesdiv.app.extra import quiet
 from bayesdiv.app.runs import differences
-from bayesdiv.app.tuning.search import Best, Search, Tried
+from bayesdiv.app.tuning.search import Search, Tried
 
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
 STOPPED = "stopped by hand"  # the reason of such a trial
 OPENINGS = 5  # a new database can be met while another process is still making its tables
+
+
+class DatabaseGone(RuntimeError):
+    """The database of a search stopped answering while the search ran."""
 
 
 def trials(search: Search) -> list[Tried]:
@@ -34,34 +39,13 @@ def trials(search: Search) -> list[Tried]:
         ...     trials(Search(f"{folder}/study.db"))
         []
     """
-    with opened(search) as (study, _):
+    with opened(search) as study:
         return tried_in(study)
-
-
-def best(search: Search) -> Best:
-    """The best trial so far.
-
-    Examples:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     best(Search(f"{folder}/study.db"))
-        Traceback (most recent call last):
-        ValueError: no trial of 'search' came to its end: narrow the ranges or allow more
-    """
-    with opened(search) as (study, _):
-        try:
-            found = study.best_trial
-        except ValueError:
-            raise ValueError(
-                f"no trial of {search.name!r} came to its end: narrow the ranges or allow more"
-            ) from None
-        assert found.value is not None
-        return Best(found.number, found.value, dict(found.params))
 
 
 def tried_in(study: optuna.Study) -> list[Tried]:
     """All trials of a study."""
-    return [_as_tried(trial) for trial in study.get_trials(deepcopy=False)]
+    return [_as_tried(trial) for trial in study.get_trials(deepcopy=False) if _planned(trial)]
 
 
 def _as_tried(trial: FrozenTrial) -> Tried:
@@ -80,43 +64,116 @@ def _as_tried(trial: FrozenTrial) -> Tried:
     )
 
 
-def sampler(search: Search, number: int = 0) -> TPESampler:
-    """TPE for one trial, whose randomness comes from the seed and the trial's number alone.
+def importance(search: Search) -> dict[str, float]:
+    """How much each setting matters to the finished trials (PED-ANOVA); empty if they are few."""
+    with opened(search) as study:
+        values = [t.value for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))]
+        enough = len(values) >= RANDOM_TRIALS // 2 and len(set(values)) > 1
+        return optuna.importance.get_param_importances(study) if enough else {}
+
+
+def plan(study: optuna.Study, wanted: int, start: Mapping[str, Any] | None) -> None:
+    """Let trials wait in the study until there are as many as wanted, first one with `start`."""
+    if start is not None and not study.get_trials(deepcopy=False):
+        study.enqueue_trial(dict(start))
+    for _ in range(wanted - len(counted(study, wanted))):
+        study.enqueue_trial({})
+
+
+def counted(study: optuna.Study, wanted: int) -> list[FrozenTrial]:
+    """The trials that make up the search, at most as many as are wanted.
+
+    Those that are tried again come first, the others by number: should two callers have planned
+    the same trials at the same moment, the surplus does not count.
+    """
+    found = [trial for trial in study.get_trials(deepcopy=False) if _planned(trial)]
+    found = [trial for trial in found if trial.state != TrialState.FAIL]
+    found.sort(key=lambda trial: ("failed_trial" not in trial.system_attrs, trial.number))
+    return found[:wanted]
+
+
+def _planned(trial: FrozenTrial) -> bool:
+    """Whether a trial waited its turn; Optuna makes another where a worker finds none waiting."""
+    return "fixed_params" in trial.system_attrs
+
+
+class _Sampler(TPESampler):
+    """TPE whose randomness comes from the seed and the trial's number alone.
 
     A search that goes on after a stop would otherwise draw its first random settings again, and
     workers with one seed would all draw the same.
     """
-    seed = (search.seed * 1_000_003 + number) % 2**32
-    return TPESampler(n_startup_trials=RANDOM_TRIALS, seed=seed)
+
+    def __init__(self, seed: int, number: int = 0) -> None:
+        self.seed = seed
+        own = (seed * 1_000_003 + number) % 2**32
+        super().__init__(n_startup_trials=RANDOM_TRIALS, seed=own)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self.__init__(self.seed, trial.number)  # type: ignore[misc]
+
+
+class _Storage(RDBStorage):
+    """Optuna's storage; a heartbeat that fails is one missed, not a traceback."""
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        with contextlib.suppress(SQLAlchemyError, StorageInternalError):
+            super().record_heartbeat(trial_id)
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
+        if state == TrialState.RUNNING:  # whoever dies between the claim and the thread is missed
+            self.record_heartbeat(trial_id)
+        return super().set_trial_state_values(trial_id, state, values)
+
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        # A heartbeat from the future, as after a clock was set back, would never grow old.
+        now = "UPDATE trial_heartbeats SET heartbeat = CURRENT_TIMESTAMP WHERE heartbeat > "
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(now + "CURRENT_TIMESTAMP")
+        return super()._get_stale_trial_ids(study_id)
 
 
 @contextlib.contextmanager
-def opened(search: Search) -> Iterator[tuple[optuna.Study, RDBStorage]]:
-    """The study of a search and its database, made where there is none."""
-    with quiet(logging.getLogger("optuna"), logging.ERROR), warnings.catch_warnings():
+def opened(search: Search) -> Iterator[optuna.Study]:
+    """The study of a search in its database, both made where there are none."""
+    url = _url(search.storage)
+    with quiet(logging.getLogger("optuna"), logging.CRITICAL), warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)  # what heartbeats are called
-        storage = _storage(search)
+        storage = _storage(url, search)
         try:
-            study = optuna.create_study(
+            yield optuna.create_study(
                 storage=storage,
                 study_name=search.name,
-                direction=search.aim.direction,
-                sampler=sampler(search),
+                direction="minimize" if search.best is min else "maximize",
+                sampler=_Sampler(search.seed),
                 pruner=search.pruner,
                 load_if_exists=True,
             )
-            yield study, storage
+        except Exception as error:
+            if cause := _of_database(error):
+                raise DatabaseGone(
+                    f"the database {_shown(url)} stopped answering: {_cause(cause)}; the same "
+                    "call goes on once it is back"
+                ) from None
+            raise
         finally:
-            storage.remove_session()
             storage.engine.dispose()
 
 
-def _storage(search: Search) -> RDBStorage:
-    url = _url(search.storage)
+def _of_database(error: BaseException | None) -> BaseException | None:
+    """The database's error behind another: Optuna stumbles where it cannot look a trial up."""
+    while error and not isinstance(error, SQLAlchemyError | StorageInternalError):
+        error = error.__context__
+    return error
+
+
+def _storage(url: str, search: Search) -> _Storage:
     embedded = url.startswith("sqlite")
     for left in reversed(range(OPENINGS)):
         try:
-            storage = RDBStorage(
+            storage = _Storage(
                 url,
                 engine_kwargs=(
                     {"connect_args": {"timeout": 60}} if embedded else {"pool_pre_ping": True}
@@ -147,10 +204,7 @@ def _url(storage: str | Path) -> str:
 
 def _shown(url: str) -> str:
     """A URL without its password."""
-    try:
-        return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
-    except sqlalchemy.exc.ArgumentError:
-        return url.partition("://")[0] + "://…"
+    return re.sub(r"(?<=:)[^:/@]*(?=@)", "***", url)
 
 
 def _cause(error: BaseException) -> str:
@@ -175,25 +229,13 @@ def _one_at_a_time(engine: sqlalchemy.Engine) -> None:
     engine.dispose()  # connections from before do not know of this
 
 
-class OtherStudy(ValueError):
-    """A study that was begun with other settings; `differs` says which."""
-
-    def __init__(self, name: str, differs: str) -> None:
-        super().__init__(
-            f"the study {name!r} was begun with other settings: {differs}; choose another name or "
-            "storage"
-        )
-        self.differs = differs
-
-
 def check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:
     """Refuse to go on with a study that is about something else; note it in a new one."""
-    there = study.user_attrs.get("about")
-    if there is not None and (found := differences(there, about)):
-        told = [f"{name.rpartition('.')[2]} is {how}" for name, how in found.items()]
-        raise OtherStudy(search.name, ", ".join(told))
-    if study.direction != search.aim.direction:
-        goals = (study.direction.name.lower(), search.aim.direction.name.lower())
-        raise OtherStudy(search.name, "it is to {} there and to {} here".format(*goals))
-    if there is None:
-        study.set_user_attr("about", about)
+    about = {"best": search.best.__name__, **about}
+    if found := differences(study.user_attrs.get("about", about), about):
+        differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())
+        raise ValueError(
+            f"the search {search.name!r} in {_shown(_url(search.storage))} was begun with other "
+            f"settings: {differs}; choose another place or name for it"
+        )
+    study.set_user_attr("about", about)

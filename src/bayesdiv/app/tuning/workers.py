@@ -1,29 +1,39 @@
-"""Trials claimed and run, by this process or by several."""
+"""Trials run by this process or by several."""
 
 import contextlib
 import math
 import multiprocessing
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import optuna
 import torch
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import Trial, TrialState
 
-from bayesdiv.app.tuning.search import Best, Search, Tell
-from bayesdiv.app.tuning.study import STOPPED, best, check_same, opened, sampler, tried_in
+from bayesdiv.app.tuning import study as studies
+from bayesdiv.app.tuning.search import Search, Tell, Tried
 from bayesdiv.training.fit import Diverged
 
 PAUSE = 0.5  # seconds between two looks at the database while there is nothing to do
+PATIENCE = 20.0  # seconds that a worker has to leave its trial to others when it is ended
 
 Objective = Callable[[Trial], float]
+
+
+class WorkerFailed(RuntimeError):
+    """Raised when the objective failed in a worker, or when no worker is left."""
+
+
+class _Surplus(Exception):
+    """A trial beyond those that are wanted."""
 
 
 def tune(
@@ -33,8 +43,8 @@ def tune(
     start: Mapping[str, Any] | None = None,
     about: Mapping[str, Any] | None = None,
     tell: Tell | None = None,
-) -> Best:
-    """Search the settings of your own function, by TPE (Bergstra et al. 2011), as the paper did.
+) -> Tried:
+    """Search the settings of your own function by TPE (Bergstra et al. 2011), as the paper did.
 
     A trial that raises `Diverged`, or returns NaN or infinity, counts as pruned, and to TPE as one
     of the worst; another error ends the search. To break off hopeless trials, report from the body
@@ -45,8 +55,11 @@ def tune(
             several workers it must be picklable: a function at the top of a module, say.
         search: where, how long and what for.
         start: settings to try first.
-        about: what the search depends on, as JSON; a study with another is not gone on with.
+        about: what the search depends on, as JSON; a study with another is not continued.
         tell: called with all trials after each change.
+
+    Returns:
+        The best trial that came to its end.
 
     Examples:
         >>> from tempfile import TemporaryDirectory
@@ -56,55 +69,37 @@ def tune(
         >>> list(best.settings)
         ['x']
     """
-    with opened(search) as (study, _):
-        check_same(study, search, dict(about or {}))
-        if start is not None and not study.get_trials(deepcopy=False):
-            study.enqueue_trial(dict(start))
-        for _ in range(search.trials - len(_counted(study, search.trials))):
-            study.add_trial(optuna.create_trial(state=TrialState.WAITING))
-    if search.workers == 1:
-        _work(objective, search, tell)
-    else:
-        _supervise(objective, search, tell)
-    return best(search)
-
-
-def _counted(study: optuna.Study, wanted: int) -> list[FrozenTrial]:
-    """The trials that make up the search, at most as many as are wanted.
-
-    Those that are tried again come first, the others by number: should two callers have planned
-    the same trials at the same moment, the surplus waits for ever.
-    """
-    found = [t for t in study.get_trials(deepcopy=False) if t.state != TrialState.FAIL]
-    found.sort(key=lambda trial: ("failed_trial" not in trial.system_attrs, trial.number))
-    return found[:wanted]
-
-
-def _claim(study: optuna.Study, storage: RDBStorage, wanted: int) -> FrozenTrial | None:
-    """A waiting trial that is now this worker's alone; None where none waits."""
-    for trial in _counted(study, wanted):
-        if trial.state != TrialState.WAITING:
-            continue
-        # The sign of life comes before the claim: whoever dies in between is still missed.
-        storage.record_heartbeat(trial._trial_id)
-        with contextlib.suppress(UpdateFinishedTrialError):
-            if storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING):
-                return trial
-    return None
+    with studies.opened(search) as study:
+        studies.check_same(study, search, dict(about or {}))
+        studies.plan(study, search.trials, start)
+    (_work if search.workers == 1 else _supervise)(objective, search, tell)
+    finished = [tried for tried in studies.trials(search) if tried.state == "complete"]
+    if not finished:
+        raise ValueError(
+            f"no trial of {search.name!r} came to its end: narrow the ranges or allow more"
+        )
+    best: Tried = search.best(finished, key=lambda tried: tried.value)
+    return best
 
 
 def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
-    """Claim and run trials until all that were planned are finished, by whichever worker."""
-    with opened(search) as (study, storage):
+    """Run trials until all that were planned are finished, by whichever worker."""
+    with studies.opened(search) as study:
+
+        def run(trial: Trial) -> float:
+            if trial.number not in {t.number for t in studies.counted(study, search.trials)}:
+                raise _Surplus
+            _told(study, tell)
+            return _value(objective, study, trial)
+
         while True:
             optuna.storages.fail_stale_trials(study)
-            claimed = _claim(study, storage, search.trials)
-            if claimed is not None:
+            states = {trial.state for trial in studies.counted(study, search.trials)}
+            if TrialState.WAITING in states:
+                with _taken_over():
+                    study.optimize(run, n_trials=1, catch=_Surplus)
                 _told(study, tell)
-                study.sampler = sampler(search, claimed.number)
-                _run(objective, study, storage, claimed)
-                _told(study, tell)
-            elif all(trial.state.is_finished() for trial in _counted(study, search.trials)):
+            elif all(state.is_finished() for state in states):
                 return
             else:
                 time.sleep(PAUSE)
@@ -112,36 +107,36 @@ def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
 
 def _told(study: optuna.Study, tell: Tell | None) -> None:
     if tell is not None:
-        tell(tried_in(study))
+        tell(studies.tried_in(study))
 
 
-def _run(
-    objective: Objective, study: optuna.Study, storage: RDBStorage, claimed: FrozenTrial
-) -> None:
-    trial = Trial(study, claimed._trial_id)
-    state, value = TrialState.PRUNED, None
+@contextlib.contextmanager
+def _taken_over() -> Iterator[None]:
+    """Go on where this process slept for so long that another has taken its trial over."""
     try:
-        with _beating(storage, claimed._trial_id):
-            try:
-                value = _number(objective(trial))
-                state = TrialState.COMPLETE
-            except optuna.TrialPruned:
-                pass
-            except Diverged as error:
-                trial.set_user_attr("reason", str(error))
-        study.tell(trial, value, state, skip_if_finished=True)
-    except UpdateFinishedTrialError:
-        return  # this process slept for so long that another has taken the trial over
-    except BaseException as error:
-        by_hand = isinstance(error, KeyboardInterrupt)
-        with contextlib.suppress(UpdateFinishedTrialError):
-            trial.set_user_attr(
-                "reason", STOPPED if by_hand else f"{type(error).__name__}: {error}"
-            )
-        failed = study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-        if by_hand and failed.state == TrialState.FAIL:
-            failed.user_attrs = {k: v for k, v in failed.user_attrs.items() if k != "reason"}
-            RetryHeartbeatStaleTrialCallback()(study, failed)  # for when the search goes on
+        yield
+    except ValueError as error:
+        if "Cannot tell a FAIL trial" not in str(error):
+            raise
+
+
+def _value(objective: Objective, study: optuna.Study, trial: Trial) -> float:
+    """The value of a trial; what went wrong is kept with it."""
+    try:
+        return _number(objective(trial))
+    except (optuna.TrialPruned, UpdateFinishedTrialError):
+        raise
+    except Diverged as error:
+        trial.set_user_attr("reason", str(error))
+        raise optuna.TrialPruned from None
+    except Exception as error:
+        trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as stop:  # the same settings wait for when the search goes on
+        RetryHeartbeatStaleTrialCallback()(study, study.get_trials()[trial.number])
+        trial.set_user_attr("reason", studies.STOPPED)
+        if not isinstance(stop, KeyboardInterrupt):  # Optuna would leave the trial running
+            study.tell(trial, state=TrialState.FAIL)
         raise
 
 
@@ -154,62 +149,46 @@ def _number(value: object) -> float:
     return number
 
 
-@contextlib.contextmanager
-def _beating(storage: RDBStorage, trial_id: int) -> Iterator[None]:
-    """Record a sign of life every now and then, from a thread."""
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(storage.heartbeat_interval):
-            storage.record_heartbeat(trial_id)
-        storage.remove_session()
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-class WorkerFailed(RuntimeError):
-    """Raised when the objective failed in a worker, or when no worker is left."""
-
-
 def _supervise(objective: Objective, search: Search, tell: Tell | None) -> None:
-    """Start the workers and wait; one that is killed leaves its trials to the others."""
-    processes = _started(objective, search)
+    """Start the workers and wait; one that is killed leaves its trial to the others."""
+    context = multiprocessing.get_context("spawn")
+    processes, open_ends = [], []
+    with _deaf():
+        for _ in range(search.workers):
+            ours, theirs = context.Pipe(duplex=False)
+            given = (objective, search, theirs)
+            processes.append(context.Process(target=_worker, args=given, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            open_ends.append(ours)
     try:
-        with opened(search) as (study, _):
-            while alive := [process for process in processes if process.is_alive()]:
+        with studies.opened(search) as study:
+            while open_ends:
+                for end in wait(open_ends, PAUSE):
+                    _check(end)  # type: ignore[arg-type]
+                    open_ends.remove(end)  # type: ignore[arg-type]
                 _told(study, tell)
-                wait([process.sentinel for process in alive], timeout=PAUSE)
-                _check_workers(study, processes)
-            _check_workers(study, processes)
-            _told(study, tell)
-            counted = _counted(study, search.trials)
-            done = sum(trial.state.is_finished() for trial in counted)
-        if done < search.trials:
+            done = [t.state.is_finished() for t in studies.counted(study, search.trials)]
+        if sum(done) < search.trials:
             raise WorkerFailed(
-                f"no worker is left after {done} of {search.trials} trials: the same call goes on"
+                f"no worker is left after {sum(done)} of {search.trials} trials: the same call "
+                "goes on"
             )
     finally:
         for process in processes:
             process.terminate()
         for process in processes:
-            process.join(30)
+            process.join(PATIENCE)
             process.kill()
 
 
-def _started(objective: Objective, search: Search) -> list[BaseProcess]:
-    context = multiprocessing.get_context("spawn")
-    found: list[BaseProcess] = []
-    with _deaf():
-        for _ in range(search.workers):
-            found.append(context.Process(target=_worker, args=(objective, search), daemon=True))
-            found[-1].start()
-    return found
+def _check(end: Connection) -> None:
+    """Raise what a worker says before it ends; one that ended well, or was killed, says nothing."""
+    with contextlib.suppress(EOFError, OSError):
+        sentence, where = end.recv()
+        error = WorkerFailed(sentence)
+        error.add_note(where)
+        raise error
 
 
 @contextlib.contextmanager
@@ -225,16 +204,26 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _worker(objective: Objective, search: Search) -> None:
+def _worker(objective: Objective, search: Search, end: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # workers side by side are faster than threads
     with contextlib.suppress(KeyboardInterrupt):
-        _work(objective, search, None)
+        try:
+            _work(objective, search, None)
+        except studies.DatabaseGone as error:
+            end.send((str(error), ""))
+        except Exception as error:
+            sentence = f"a worker failed with {type(error).__name__}: {error}"
+            end.send((sentence, traceback.format_exc()))
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _check_workers(study: optuna.Study, processes: Sequence[BaseProcess]) -> None:
-    """Raise what the study says of a worker that failed; its own traceback is on stderr."""
-    if any(process.exitcode == 1 for process in processes):
-        found = [trial.reason for trial in tried_in(study) if trial.state == "failed"]
-        reasons = [reason for reason in found if reason]  # one that was killed has none
-        raise WorkerFailed(f"a worker failed with {reasons[-1] if reasons else 'an error'}")
+def _end_with_parent() -> None:
+    """Wait for the parent's end, however it ends, and then end this process as it would have."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os._exit(1)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import optuna
@@ -40,7 +40,8 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def server() -> Iterator[tuple[str, Callable[[], None]]]:
+    """The URL of a server, and what stops it."""
     user, port = unprivileged(), free_port()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         if user is not None:
@@ -54,10 +55,20 @@ def url() -> Iterator[str]:
         call("initdb", "-D", f"{folder}/data", "-U", "bayesdiv", "--auth=trust", "--no-sync")
         options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync=off"
         call("pg_ctl", "-D", f"{folder}/data", "-l", f"{folder}/log", "-o", options, "-w", "start")
+
+        def stop() -> None:
+            if Path(folder, "data", "postmaster.pid").exists():
+                call("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
+
         try:
-            yield f"postgresql+psycopg://bayesdiv@127.0.0.1:{port}/postgres"
+            yield f"postgresql+psycopg://bayesdiv@127.0.0.1:{port}/postgres", stop
         finally:
-            call("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
+            stop()
+
+
+@pytest.fixture
+def url(server) -> str:
+    return server[0]
 
 
 def waits_in_the_first_trial(trial: optuna.Trial) -> float:
@@ -114,3 +125,29 @@ def test_a_finished_search_is_not_run_again_and_a_longer_one_goes_on(url):
     for wanted in (3, 3, 5):
         workers.tune(objective, Search(url, name="longer", trials=wanted))
     assert calls == [0, 1, 2, 3, 4]
+
+
+def waits(trial: optuna.Trial) -> float:
+    x = trial.suggest_float("x", 0, 1)
+    (Path(os.environ["BAYESDIV_TEST_FOLDER"]) / f"begun-{trial.number}").touch()
+    time.sleep(3)
+    return x
+
+
+def test_a_server_stopped_in_mid_search_is_one_sentence(server, tmp_path, monkeypatch, capfd):
+    """The last test of this file: the server does not come back."""
+    url, stop = server
+    monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
+
+    def when_both_are_at_work() -> None:
+        while len(list(tmp_path.glob("begun-*"))) < 2:
+            time.sleep(0.05)
+        stop()
+
+    stopper = threading.Thread(target=when_both_are_at_work)
+    stopper.start()
+    with pytest.raises(RuntimeError, match=r"stopped answering: .*refused") as caught:
+        workers.tune(waits, Search(url, name="stopped", trials=6, workers=2, heartbeat=1))
+    stopper.join()
+    assert "127.0.0.1" in str(caught.value)
+    assert "Traceback" not in capfd.readouterr().err

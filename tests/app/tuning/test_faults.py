@@ -1,0 +1,179 @@
+"""Searches whose callers are ended, whose database goes away, whose clock was wrong."""
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from bayesdiv.app.tuning import study as studies
+from bayesdiv.app.tuning import workers
+from bayesdiv.app.tuning.search import Search
+from bayesdiv.app.tuning.study import opened
+
+# Tests ask a study for trials outside of `optimize`, and catching warnings is not for threads.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def until(condition, seconds=90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended but is not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def waits_for_ever(trial: optuna.Trial) -> float:
+    trial.suggest_float("x", 0, 1)
+    folder = Path(os.environ["BAYESDIV_TEST_FOLDER"])
+    (folder / f"{os.getpid()}.pid").touch()
+    time.sleep(600)
+    raise AssertionError
+
+
+def calls(path: Path) -> None:
+    workers.tune(waits_for_ever, Search(path, trials=3, workers=2))
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="there is no /proc")
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_workers_end_with_their_caller_and_leave_their_settings_waiting(how, tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
+    caller = multiprocessing.get_context("spawn").Process(target=calls, args=(tmp_path / "s.db",))
+    caller.start()
+    until(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    os.kill(caller.pid, how)
+    caller.join(60)
+    until(lambda: not any(map(alive, pids)), seconds=15)
+    found = studies.trials(Search(tmp_path / "s.db"))
+    assert [tried.state for tried in found] == ["stopped"] * 2 + ["waiting"] * 3
+    assert {t.retry_of: t.settings for t in found[3:]} == {t.number: t.settings for t in found[:2]}
+
+
+def at_sleep(trial: optuna.Trial) -> float:
+    return trial.suggest_float("x", 0, 1)
+
+
+@pytest.mark.parametrize("hours", [1, 24 * 365])
+def test_a_heartbeat_from_the_future_does_not_block_a_search(hours, tmp_path):
+    """A worker was killed, and then the clock was set back."""
+    search = Search(tmp_path / "s.db", trials=2, heartbeat=1)
+    with opened(search) as study:
+        studies.plan(study, 2, None)
+        study.ask().suggest_float("x", 0, 1)
+    database = sqlite3.connect(tmp_path / "s.db")
+    with database:
+        beats = database.execute(
+            "UPDATE trial_heartbeats SET heartbeat = datetime('now', ?)", (f"+{hours} hours",)
+        )
+        assert beats.rowcount == 1
+    database.close()
+    workers.tune(at_sleep, search)
+    found = studies.trials(search)
+    assert [tried.state for tried in found] == ["failed", "complete", "complete"]
+    assert found[2].retry_of == 0
+    assert found[2].settings == found[0].settings
+
+
+def test_a_worker_killed_before_its_first_heartbeat_is_missed_too(tmp_path):
+    search = Search(tmp_path / "s.db", trials=1, heartbeat=1)
+    with opened(search) as study:
+        studies.plan(study, 1, None)
+        study.ask()  # claims, and starts no thread that would beat
+    workers.tune(at_sleep, search)
+    assert [tried.state for tried in studies.trials(search)] == ["failed", "complete"]
+
+
+def test_a_stop_that_is_no_ctrl_c_leaves_the_trial_waiting_too(tmp_path):
+    """As the exit that a command line may raise where it is told to end."""
+
+    def ends(trial: optuna.Trial) -> float:
+        trial.suggest_float("x", 0, 1)
+        raise SystemExit(143)
+
+    search = Search(tmp_path / "s.db", trials=1)
+    with pytest.raises(SystemExit):
+        workers.tune(ends, search)
+    found = studies.trials(search)
+    assert [tried.state for tried in found] == ["stopped", "waiting"]
+    assert found[1].settings == found[0].settings
+
+
+def test_two_callers_at_once_run_no_more_trials_than_wanted(tmp_path):
+    """Both find none and plan; what one of them planned too many is left out of the list."""
+    search, errors = Search(tmp_path / "s.db", trials=6), []
+
+    def call() -> None:
+        try:
+            workers.tune(at_sleep, search)
+        except Exception as error:
+            errors.append(error)
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert errors == []
+    assert [tried.state for tried in studies.trials(search)].count("complete") == 6
+
+
+def spoils(trial: optuna.Trial) -> float:
+    """The database loses its tables in mid-trial, as when its file is replaced."""
+    trial.suggest_float("x", 0, 1)
+    if trial.number == 1:
+        database = sqlite3.connect(Path(os.environ["BAYESDIV_TEST_FOLDER"]) / "s.db", timeout=60)
+        with database:
+            for (name,) in database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
+                database.execute(f"DROP TABLE {name}")
+        database.close()
+        time.sleep(1.5)  # a heartbeat falls into it
+    return 1.0
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_database_gone_in_mid_search_is_one_sentence_that_names_it(
+    count, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
+    search = Search(tmp_path / "s.db", trials=4, workers=count, heartbeat=1)
+    with pytest.raises(RuntimeError, match="no such table") as caught:
+        workers.tune(spoils, search)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"the database sqlite:///{tmp_path}/s.db stopped answering: ")
+    assert "the same call goes on once it is back" in sentence
+    assert "\n" not in sentence
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_trial_of_another_tool_is_not_counted(tmp_path):
+    """Optuna's own `optimize` on the same study adds trials that were not planned."""
+    search = Search(tmp_path / "s.db", trials=2)
+    with opened(search) as study:
+        study.optimize(at_sleep, n_trials=1)
+        assert study.get_trials()[0].state == TrialState.COMPLETE
+    workers.tune(at_sleep, search)
+    assert [tried.number for tried in studies.trials(search)] == [1, 2]
