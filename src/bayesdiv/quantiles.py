@@ -7,13 +7,15 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Poisson, StudentT
+from torch.distributions import Distribution, NegativeBinomial, Poisson, StudentT
 from torch.distributions.constraints import Constraint
+from torch.nn.functional import logsigmoid
 
 from bayesdiv.divergence.quantiles import offers
 
 DRAWS = 1 << 14  # where nothing but samples is known, in all
 BLOCK = 64  # counts whose probabilities are added up at once
+MOST_TERMS = 1000  # of a continued fraction
 MOST_COUNTS = 1 << 16  # beyond which samples take over
 
 
@@ -76,6 +78,50 @@ def _poisson_cdf(distribution: Distribution, value: Tensor) -> Tensor:
     return torch.where(value < 0, 0.0, below)
 
 
+def _negative_binomial_cdf(distribution: NegativeBinomial, value: Tensor) -> Tensor:
+    """P(Y ≤ k) = I_{1-p}(r, k + 1), the regularised incomplete beta function."""
+    logits, count = distribution.logits.double(), distribution.total_count.double()
+    whole = value.double().floor()
+    below = _incomplete_beta(count, whole.clamp(min=0) + 1, logits)
+    return torch.where(whole < 0, 0.0, below).to(value.dtype)
+
+
+def _incomplete_beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
+    """I_x(a, b) at x = 1 - sigmoid(logits), by the side whose continued fraction is short."""
+    x = torch.sigmoid(-logits)
+    a, b, logits, x = torch.broadcast_tensors(a, b, logits, x)
+    turned = x > (a + 1) / (a + b + 2)
+    one, two = torch.where(turned, b, a), torch.where(turned, a, b)
+    near = torch.where(turned, 1 - x, x)
+    log_beta = one.lgamma() + two.lgamma() - (one + two).lgamma()
+    logs = logsigmoid(-logits), logsigmoid(logits)  # of x and of 1 - x
+    log_near, log_far = torch.where(turned, logs[1], logs[0]), torch.where(turned, *logs)
+    front = (one * log_near + two * log_far - log_beta - one.log()).exp()
+    found = front / _fraction(one, two, near)
+    return torch.where(turned, 1 - found, found).clamp(0, 1)
+
+
+def _fraction(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """1 + d_1/(1 + d_2/(1 + …)) of the incomplete beta function, evaluated from the front."""
+    value, above, below = torch.ones_like(x), torch.ones_like(x), torch.zeros_like(x)
+    for step in range(1, 2 * MOST_TERMS):
+        m = step // 2
+        if step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        below = 1 / _nonzero(1 + term * below)
+        above = _nonzero(1 + term / above)
+        value = value * above * below
+        if bool(((above * below - 1).abs() < 1e-14).all()):
+            break
+    return value
+
+
+def _nonzero(values: Tensor) -> Tensor:
+    return torch.where(values.abs() < 1e-300, 1e-300, values)
+
+
 def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
     """P(T ≤ value), to twelve digits in double precision."""
     t = (value - distribution.loc) / distribution.scale
@@ -129,6 +175,7 @@ def _decay(slope: Tensor, df: Tensor) -> Tensor:
 _CDFS: Mapping[type[Distribution], Callable[..., Tensor]] = {
     StudentT: _students_cdf,
     Poisson: _poisson_cdf,
+    NegativeBinomial: _negative_binomial_cdf,
 }
 
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from bayesdiv.app.data.splits import Part, Splits
+from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.model.bayesian import bayesian_modules, bayesianize
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules, bayesianize
 from bayesdiv.model.posteriors.ensemble import Ensemble
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import FanIn
@@ -138,9 +139,15 @@ class Experiment:
             return predict(self.model, self.likelihood, x, samples, batch_size=512)
 
     @property
+    def learned(self) -> list[Bayesian]:
+        """The modules whose random weights are learned."""
+        found = bayesian_modules(self.model)
+        return [m for m in found if any(p.requires_grad for p in m.posterior.parameters())]
+
+    @property
     def num_weights(self) -> int:
         """How many weights the network has, random or not."""
-        random = sum(module.layout.size for module in bayesian_modules(self.model))
+        random = sum(module.layout.size for module in self.learned)
         return random or sum(parameter.numel() for parameter in self.model.parameters())
 
 
@@ -173,12 +180,13 @@ def build(
         network: nn.Module = recipe.build()
         members = training.members or 1
         if divergence is not None:
-            network = bayesianize(
+            random = bayesianize(
                 network,
                 FanIn(training.prior_gain),
                 posterior=MeanField if members == 1 else Ensemble(members),
                 start=training.start or TABLES.start_for(divergence),
             )
+            network = _aware(random, recipe, task, num_data)
     objective = Objective(
         task.likelihood(balanced_by),
         divergence,
@@ -187,6 +195,13 @@ def build(
         samples=(training.samples or 1) * members,
     )
     return Experiment(network, objective, recipe, training, divergence)
+
+
+def _aware(network: Bayesian, recipe: Recipe, task: Task, num_data: int) -> nn.Module:
+    """The network; for tables one that knows how far a row lies from those of the training."""
+    if not isinstance(recipe, MLP):
+        return network
+    return Away(network, recipe.inputs, num_data, **task.shifted)
 
 
 def evaluate(

@@ -55,6 +55,11 @@ class Quantity:
         return 1
 
     @property
+    def shifted(self) -> dict[str, int]:
+        """The first one, which says where the target lies."""
+        return {"targets": 1}
+
+    @property
     def log_scale(self) -> float:
         """To add to a negative log density of y: it then holds in the target's units."""
         return math.log(self.scale)

@@ -53,6 +53,10 @@ class Task(Protocol):
         """How many numbers the network gives."""
 
     @property
+    def shifted(self) -> dict[str, int]:
+        """Which of these a network is less sure of away from its rows; arguments of `Away`."""
+
+    @property
     def log_scale(self) -> float:
         """To add to a negative log density of y: it then holds in the target's units."""
 

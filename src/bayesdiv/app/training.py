@@ -8,6 +8,7 @@ from typing import Any
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
+from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
@@ -71,6 +72,8 @@ def _trained(
         keeper.checkpoint()
         raise
     keeper.restore_best()
+    if isinstance(experiment.model, Away):
+        experiment.model.settle(splits.train.x)
     result = {
         "test": evaluate(experiment, splits, splits.test),
         "validation": evaluate(experiment, splits, splits.validation),

@@ -1,9 +1,10 @@
 """What a likelihood is, and what several of them share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution, Independent
 from torch.nn.functional import softplus
 
 from bayesdiv.model.posteriors.base import inverse_softplus
@@ -39,6 +40,90 @@ class Noisy(Likelihood):
     def scale_for(self, axes: int) -> Tensor:
         """The scale, its trials in line with those of outputs of which `axes` follow the trials."""
         return self.scale.reshape(*self.scale.shape, *(1,) * axes) if self.rho.dim() else self.scale
+
+
+class Spread(Likelihood):
+    """Two outputs per target: a location, and the raw value of a positive spread.
+
+    Several targets have all locations first, then all raw spreads.
+
+    Args:
+        smallest: a floor for the spread, without which a single row can be fitted exactly.
+        shift: what is added to the raw spread; `shift_to` finds the one for a given spread.
+    """
+
+    def __init__(self, smallest: float = 1e-4, shift: float = 0.0) -> None:
+        super().__init__()
+        if not smallest > 0:
+            raise ValueError(f"smallest must be positive, got {smallest}")
+        self.smallest, self.shift = smallest, shift
+
+    def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Locations and spreads, (…, targets) each."""
+        if outputs.shape[-1] % 2:
+            raise ValueError(
+                f"outputs must be two per target, mean and rho, got {outputs.shape[-1]}"
+            )
+        loc, rho = outputs.chunk(2, -1)
+        return loc, softplus(rho + self.shift) + self.smallest
+
+
+class Logarithmic(Spread):
+    """Two outputs per target, for what is positive: a logarithm, and a relative spread.
+
+        log-location  centre + width · f_1,   spread  width · (smallest + softplus(f_2 + shift))
+
+    Args:
+        smallest: a floor for the spread, in units of the width.
+        shift: what is added to the raw spread.
+        centre: the log-location at the output 0, one for all targets or one each.
+        width: the unit of both outputs, such as the standard deviation of the targets' logarithms.
+    """
+
+    centre: Tensor
+    width: Tensor
+
+    def __init__(
+        self,
+        smallest: float = 1e-2,
+        shift: float = 0.0,
+        centre: float | Tensor = 0.0,
+        width: float | Tensor = 1.0,
+    ) -> None:
+        super().__init__(smallest, shift)
+        for name, value in (("centre", centre), ("width", width)):
+            self.register_buffer(name, torch.as_tensor(value, dtype=torch.get_default_dtype()))
+        if not bool((self.width > 0).all()):
+            raise ValueError(f"width must be positive, got {self.width.min().item()}")
+
+    def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-locations and spreads, (…, targets) each."""
+        loc, spread = super().parts(outputs)
+        return self.centre + self.width * loc, self.width * spread
+
+
+def joined(family: Callable[..., Distribution], *parts: Tensor) -> Distribution:
+    """A distribution per row: of one number, or of several that are independent.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> joined(Normal, torch.zeros(4, 3), torch.ones(4, 3)).event_shape
+        torch.Size([3])
+    """
+    if parts[0].shape[-1] == 1:
+        return family(*(part.squeeze(-1) for part in parts), validate_args=False)
+    return Independent(family(*parts, validate_args=False), 1, validate_args=False)
+
+
+def shift_to(scale: float, smallest: float) -> float:
+    """The shift with which a `Spread` is `scale` where its output is 0.
+
+    Examples:
+        >>> _, spread = Spread(0.01, shift_to(1.0, 0.01)).parts(torch.zeros(1, 2))
+        >>> spread
+        tensor([[1.]])
+    """
+    return float(inverse_softplus(torch.tensor(scale - smallest, dtype=torch.float64)))
 
 
 class Weighted(Likelihood):

@@ -1,10 +1,10 @@
 """Targets that are counts."""
 
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 from torch.distributions import Poisson as Counts
 
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods.base import Likelihood, joined
 
 
 class Poisson(Likelihood):
@@ -22,7 +22,4 @@ class Poisson(Likelihood):
 
     def forward(self, outputs: Tensor) -> Distribution:
         """The distribution of the targets."""
-        rate = outputs.exp()
-        if outputs.shape[-1] == 1:
-            return Counts(rate.squeeze(-1), validate_args=False)
-        return Independent(Counts(rate, validate_args=False), 1, validate_args=False)
+        return joined(Counts, outputs.exp())

@@ -30,7 +30,7 @@ from bayesdiv.app.runs import leaves
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.divergence.joint import Members
 from bayesdiv.metrics import TABLE as METRICS
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.priors import prior_scale
 
 MOST_POINTS = 400  # of a curve: more cannot be seen
@@ -235,7 +235,7 @@ class Tensors(NamedTuple):
 
 def tensors(run: Run) -> list[Tensors]:
     """All random weight tensors of a run, in the order of the layout."""
-    return [one for module in bayesian_modules(run.experiment.model) for one in _tensors_of(module)]
+    return [one for module in run.experiment.learned for one in _tensors_of(module)]
 
 
 def _each_member(q: Distribution) -> Distribution:

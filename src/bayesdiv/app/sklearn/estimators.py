@@ -96,7 +96,12 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         rows = distinct(x, quantity, repeats_of(sample_weight, len(x)))
         values, self._targets = noise.learned(rows.y, rows.repeats)
         outputs = noise.outputs * values.shape[1]
-        return self._fit(rows._replace(y=values), noise.likelihood(values), outputs)
+        return self._fit(
+            rows._replace(y=values),
+            noise.likelihood(values),
+            outputs,
+            targets=len(self._targets.loc),
+        )
 
     def _noise(self) -> Noise:
         return noise_of("heteroscedastic" if self.likelihood is None else self.likelihood)
@@ -167,7 +172,8 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(f"y must have two classes or more, got one class: {self.classes_[0]}")
         rows = distinct(x[counts], number[:, None].astype(np.float64), repeats[counts])
-        return self._fit(rows, Classes(), len(self.classes_))
+        many = len(self.classes_)
+        return self._fit(rows, Classes(), many, targets=many, free=many - 1)
 
     def predict(self, X: ArrayLike) -> NDArray[np.generic]:
         """The most probable label of each row."""

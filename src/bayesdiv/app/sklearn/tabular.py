@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES, Rate, Watch
 from bayesdiv.app.sklearn.members import (
@@ -135,7 +136,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
                 batch_size=ROWS_AT_A_TIME,
             )
 
-    def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int) -> Self:
+    def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int, **shifted: int) -> Self:
         """Learn from rows whose targets are standardised or class numbers."""
         self._check_settings()
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -155,7 +156,9 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
                 self._trained([before[0]], before[1], alone)  # raises, and says which batch
                 raise
         # In double precision: a row then has the same prediction alone and in a batch.
-        self.model_, self.likelihood_ = mixture(model).cpu().double(), likelihood.cpu().double()
+        self.likelihood_ = likelihood.cpu().double()
+        self.model_ = Away(mixture(model), rows.x.shape[1], len(rows.x), **shifted).cpu().double()
+        self.model_.settle(torch.from_numpy(rows.x))
         return self
 
     def _check_settings(self) -> None:

@@ -11,9 +11,9 @@ from torch.distributions import Distribution, Independent, LogNormal, Normal, St
 
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.sklearn.rows import Floats, Moments, moments, standardised
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods.base import Likelihood, shift_to
 from bayesdiv.likelihoods.gaussian import Gaussian
-from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian, shift_to
+from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
 from bayesdiv.likelihoods.poisson import Poisson
 from bayesdiv.likelihoods.student_t import StudentTNoise
 

@@ -74,6 +74,11 @@ class Classification:
         return len(self.classes)
 
     @property
+    def shifted(self) -> dict[str, int]:
+        """All of them, of which only differences count."""
+        return {"targets": self.outputs, "free": self.outputs - 1}
+
+    @property
     def log_scale(self) -> float:
         """Nothing to add: classes have no unit."""
         return 0.0

@@ -9,8 +9,8 @@ from bayesdiv.app.data.columns import Numeric
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.recipe import TABLES
-from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian, shift_to
+from bayesdiv.likelihoods.base import Likelihood, shift_to
+from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
 
 if TYPE_CHECKING:
     from pandas import Series

@@ -1,0 +1,126 @@
+"""A network for tables that is less sure of itself far from its training rows."""
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import pad
+
+from bayesdiv.model.bayesian import Bayesian, bayesianize
+from bayesdiv.model.priors import Prior
+
+MOST_PLACES = 500  # training rows that are kept
+MOST_RATED = 2000  # rows that find the usual distance
+USUAL = 0.99  # share of the rows whose distance to their nearest neighbour is usual
+SLOPE_ROWS, SLOPE_DRAWS = 200, 16  # from which the slopes are found
+
+
+class Away(nn.Module):
+    """A network plus a term that is 0 at the training rows and grows with the distance from them.
+
+        f_w(x) + a · max(0, min_i ‖r ⊙ (x - x_i)‖ - reach),   a ~ N(0, 1)
+
+    Mean-field networks are too sure between clusters of rows and far away from all. The data say
+    nothing about a, since its factor is 0 at every training row x_i: its posterior is its prior. r
+    holds the root mean squared slope of the network along each column. So at a distance d the
+    answer may differ by as much as it usually changes over d; `reach`, which 99 % of the training
+    rows have a neighbour within, keeps rows like these as they are. While it is trained the network
+    runs as it is; `settle` then finds x_i, r and reach.
+
+    Args:
+        network: from rows to outputs.
+        columns: of a row.
+        places: how many training rows there will be; at most 500 are kept.
+        targets: how many there are, or how many classes.
+        locations: outputs that say where a target lies, of each target; these are shifted, and come
+            before all others.
+        free: targets that are free to move; of classes, one less than there are.
+
+    Examples:
+        >>> from bayesdiv.model.priors import FanIn
+        >>> away = Away(bayesianize(nn.Linear(1, 1), FanIn(), start=0.01), 1, places=20)
+        >>> away.settle(torch.linspace(-1, 1, 20).unsqueeze(-1))
+        >>> away.excess(torch.tensor([[0.5], [3.0]])).flatten() > 0
+        tensor([False,  True])
+    """
+
+    places: Tensor
+    slopes: Tensor
+    reach: Tensor
+
+    def __init__(
+        self,
+        network: Bayesian,
+        columns: int,
+        places: int,
+        *,
+        targets: int = 1,
+        locations: int = 1,
+        free: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.locations, self.free = network, locations, free or targets
+        # At its prior from the beginning, where no divergence pulls: there is nothing to learn.
+        self.size = bayesianize(_Size(targets), Prior(Normal, loc=0.0, scale=1.0), start=1.0)
+        self.size.requires_grad_(False)
+        kept = torch.zeros(min(places, MOST_PLACES), columns)
+        self.register_buffer("places", kept)
+        self.register_buffer("slopes", torch.zeros(columns))
+        self.register_buffer("reach", torch.tensor(0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs; those of training rows are the network's own."""
+        outputs: Tensor = self.network(x)
+        if self.training:
+            return outputs
+        shift = self.size(self.excess(x)).repeat_interleave(self.locations, -1)
+        return outputs + pad(shift, (0, outputs.shape[-1] - shift.shape[-1]))
+
+    def excess(self, x: Tensor) -> Tensor:
+        """How far beyond the usual distance the next training row is, (…, rows, 1)."""
+        nearest = _distances(x * self.slopes, self.places).amin(-1, keepdim=True)
+        return (nearest - self.reach).clamp(min=0)
+
+    def settle(self, x: Tensor) -> None:
+        """Learn from the training rows which distances are usual, and what they mean."""
+        x = x.to(self.places)
+        generator = torch.Generator().manual_seed(0)
+        x = x[torch.randperm(len(x), generator=generator).to(x.device)]
+        slopes = self._slopes(x[:SLOPE_ROWS], generator)
+        places = x[: len(self.places)] * slopes
+        others = x[len(places) :][:MOST_RATED] * slopes
+        distances = _distances(others if len(others) else places, places)
+        if not len(others):
+            distances.fill_diagonal_(torch.inf)
+        reach = distances.amin(-1).quantile(USUAL)
+        for name, value in (("slopes", slopes), ("places", places), ("reach", reach)):
+            getattr(self, name).copy_(value)
+
+    def _slopes(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Root mean squares of the slopes of what is shifted, (columns,)."""
+        shifted = self.size.layout.size * self.locations
+        total = torch.zeros_like(x[0])
+        for weights in self.network.draw(SLOPE_DRAWS, seed=torch.tensor(0)).detach():
+            given = x.clone().requires_grad_()
+            outputs = self.network.with_weights(weights, given)[:, :shifted]
+            # With random signs, one backward pass has the squares of all slopes as its mean.
+            signs = 2 * torch.randint(2, (shifted,), generator=generator).to(outputs) - 1
+            (slope,) = torch.autograd.grad((outputs * signs).sum(), given)
+            total += slope.square().mean(0) / SLOPE_DRAWS
+        return (total / (self.free * self.locations)).sqrt()
+
+
+class _Size(nn.Module):
+    """What the excess is multiplied by, one number per target."""
+
+    def __init__(self, targets: int) -> None:
+        super().__init__()
+        self.size = nn.Parameter(torch.zeros(targets))
+
+    def forward(self, excess: Tensor) -> Tensor:
+        return excess * self.size
+
+
+def _distances(x: Tensor, places: Tensor) -> Tensor:
+    """Between rows, (…, rows, places); row by row, so that a batch has the numbers of its rows."""
+    mode = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(x, places, compute_mode=mode)
