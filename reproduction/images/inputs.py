@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
-from bayesdiv.app.data.images import complement, resized
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.training.steps import Eager, Recorded, Step
 from reproduction.images.protocol import Protocol
@@ -53,11 +53,12 @@ def seen(x: Tensor, pixels: int, execution: Execution) -> Tensor:
     """Stored images as the network takes them.
 
     Pixels from 0 to 255 are complemented, (255 - p)/255, as the paper does for histopathology;
-    floats are those of CIFAR with their noise.
+    floats are those of CIFAR with their noise. Other sizes are bilinear, without antialiasing.
     """
-    x = x.to(execution.dtype) if x.is_floating_point() else complement(x, execution.dtype)
+    grey = x if x.is_floating_point() else 255 - x
+    x = grey.to(execution.dtype) / (1 if x.is_floating_point() else 255)
     if x.shape[-1] != pixels:
-        x = resized(x, pixels)
+        x = interpolate(x, size=(pixels, pixels), mode="bilinear", align_corners=False)
     return x.contiguous(memory_format=execution.images)
 
 

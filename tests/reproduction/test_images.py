@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.ndimage import map_coordinates
 from sklearn.metrics import confusion_matrix, log_loss, roc_auc_score
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn.functional import softplus
@@ -244,6 +245,25 @@ def test_patches_are_complemented_and_resized_and_noise_is_left_alone():
     torch.testing.assert_close(found, torch.full_like(found, 0.2))
     noisy = torch.randn(2, 3, 8, 8)
     assert torch.equal(inputs.seen(noisy, 8, Execution()), noisy)
+
+
+def test_a_complement_is_that_of_the_paper():
+    every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
+    expected = [(255 - p) / 255 for p in range(256)]
+    for dtype, error in ((torch.float32, 1e-6), (torch.bfloat16, 2**-8)):
+        found = inputs.seen(every, 16, Execution(dtype))
+        assert found.flatten().tolist() == pytest.approx(expected, abs=error)
+
+
+@pytest.mark.parametrize("size", [64, 50, 20])
+def test_a_resized_image_is_interpolated_linearly_between_the_centres_of_pixels(size):
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    at = (np.arange(size) + 0.5) * 32 / size - 0.5
+    places = np.stack(np.meshgrid(at, at, indexing="ij"))
+    found = inputs.seen(x, size, Execution())
+    for image, expected in zip(found.flatten(0, 1), x.flatten(0, 1), strict=True):
+        oracle = map_coordinates(expected.numpy(), places, order=1, mode="nearest")
+        np.testing.assert_allclose(image.numpy(), oracle, atol=1e-5)
 
 
 def test_a_run_with_channels_last_learns_the_same():

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.ndimage import map_coordinates
 
 from bayesdiv.app.data import cifar
 from bayesdiv.app.data.cifar import cifar10, cifar100
-from bayesdiv.app.data.images import complement, noisy, resized
+from bayesdiv.app.data.images import noisy
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from command import call
@@ -252,7 +251,7 @@ def test_an_array_of_objects_is_refused(tmp_path):
     folder = ten(tmp_path)
     things = np.array([[1, "two"]], dtype=object)
     (folder / "data_batch_2").write_bytes(dumped(batch(2, data=things)))
-    with pytest.raises(DataError, match="must hold pixels of type uint8, got 'O8'"):
+    with pytest.raises(DataError, match="must hold pixels of type uint8, got object"):
         cifar10(folder)
 
 
@@ -267,7 +266,7 @@ def test_an_array_of_objects_is_refused(tmp_path):
         ({"data": np.zeros((4, 1024), np.uint8)}, r"images of 3072 numbers, got \(4, 1024\)"),
         ({"data": np.zeros((4, 3, 32, 32), np.uint8)}, "images of 3072 numbers, got"),
         ({"data": np.zeros((0, 3072), np.uint8)}, r"images of 3072 numbers, got \(0, 3072\)"),
-        ({"data": np.zeros((4, 3072), np.float32)}, "must hold pixels of type uint8, got 'f4'"),
+        ({"data": np.zeros((4, 3072), np.float32)}, "must hold pixels of type uint8, got float32"),
         ({"data": [1, 2]}, "must hold an array of images as 'data', got list"),
         ({"data": None}, "must hold an array of images as 'data', got nothing"),
     ],
@@ -402,35 +401,9 @@ def test_noise_that_is_no_standard_deviation_is_refused(noise):
         noisy(random_images(1), noise)
 
 
-@pytest.mark.parametrize("change", [noisy, complement])
-def test_images_that_are_floats_already_are_not_scaled_again(change):
+def test_images_that_are_floats_already_are_not_scaled_again():
     with pytest.raises(DataError, match=r"images must be uint8, .* got torch\.float32"):
-        change(torch.zeros(1, 3, 8, 8), *([0.1] if change is noisy else []))
-
-
-def test_a_complement_is_that_of_the_paper():
-    every = torch.arange(256, dtype=torch.uint8)
-    expected = [(255 - p) / 255 for p in range(256)]
-    assert np.allclose(complement(every).numpy(), expected, rtol=1e-6, atol=0)
-    assert complement(every, torch.bfloat16).tolist() == pytest.approx(expected, abs=2**-8)
-
-
-@pytest.mark.parametrize("size", [64, 50, 20])
-def test_a_resized_image_is_interpolated_linearly_between_the_centres_of_pixels(size):
-    x = noisy(random_images(2), 0.3)
-    at = (np.arange(size) + 0.5) * 32 / size - 0.5
-    places = np.stack(np.meshgrid(at, at, indexing="ij"))
-    found = resized(x, size)
-    for image, expected in zip(found.flatten(0, 1), x.flatten(0, 1), strict=True):
-        oracle = map_coordinates(expected.numpy(), places, order=1, mode="nearest")
-        np.testing.assert_allclose(image.numpy(), oracle, atol=1e-5)
-
-
-def test_sizes_and_pixels_that_cannot_be_resized_are_refused():
-    with pytest.raises(DataError, match="size must be at least 1, got 0"):
-        resized(torch.zeros(1, 3, 8, 8), 0)
-    with pytest.raises(DataError, match=r"must be floats to be resized, got torch\.uint8"):
-        resized(random_images(1), 64)
+        noisy(torch.zeros(1, 3, 8, 8), 0.1)
 
 
 def test_readers_and_networks_import_with_torch_and_numpy_alone():

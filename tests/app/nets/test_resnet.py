@@ -1,20 +1,17 @@
-"""Residual networks: size, start, pretrained weights, draws of their weights."""
+"""Residual networks: size, start, draws of their weights."""
 
 import dataclasses
 import json
 import math
-import pickle
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
 
 import bayesdiv as bd
 from bayesdiv.app.nets.norms import Norm
-from bayesdiv.app.nets.pretrained import batch_norm_dropped, batch_norm_folded, read_weights
 from bayesdiv.app.nets.resnet import ResNet, Stem, imagenet_stem, resnet20, small_stem
 
 SMALL = ResNet(classes=5, stem=small_stem, width=4, bias=True)
@@ -152,94 +149,6 @@ def test_a_network_without_normalisation_trains():
         cross_entropy(network(x), labels).backward()
         optimizer.step()
     assert (network(x).argmax(1) == labels).double().mean() > 0.95
-
-
-@pytest.mark.parametrize(("stem", "side"), [(imagenet_stem, 64), (small_stem, 32)])
-def test_folded_batch_norm_leaves_the_pretrained_network_as_it_was(stem, side):
-    pretrained = normed(5, stem)
-    recipe = ResNet(classes=5, stem=stem, width=4, bias=True)
-    network = batch_norm_folded(recipe, weights_of(pretrained))
-    x = torch.randn(6, 3, side, side)
-    expected = pretrained(x)
-    assert expected.std() > 0.05
-    torch.testing.assert_close(network(x), expected, atol=1e-4, rtol=1e-4)
-
-
-def test_folding_at_full_width_is_exact_to_rounding():
-    pretrained = normed(1000, imagenet_stem, width=64)
-    network = batch_norm_folded(ResNet(1000, bias=True), weights_of(pretrained))
-    x = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        expected = pretrained(x)
-        torch.testing.assert_close(network(x), expected, atol=1e-4, rtol=1e-4)
-
-
-def test_other_classes_get_a_new_output_layer_and_the_same_features():
-    pretrained = normed(5, small_stem)
-    same = batch_norm_folded(SMALL, weights_of(pretrained))
-    other = batch_norm_folded(dataclasses.replace(SMALL, classes=3), weights_of(pretrained))
-    x = torch.randn(2, 3, 32, 32)
-    assert other(x).shape == (2, 3)
-    assert torch.equal(other[:-1](x), same[:-1](x))
-    assert not other.fc.bias.any()
-
-
-def test_dropped_batch_norm_leaves_convolutions_as_they_are():
-    pretrained = normed(5, small_stem)
-    network = batch_norm_dropped(dataclasses.replace(SMALL, bias=False), weights_of(pretrained))
-    theirs = pretrained.state_dict()
-    assert all(torch.equal(value, theirs[key]) for key, value in network.state_dict().items())
-    for module in pretrained.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.reset_running_stats()
-            nn.init.ones_(module.weight)
-            nn.init.zeros_(module.bias)
-            module.eps = 0.0
-    x = torch.randn(2, 3, 32, 32)
-    torch.testing.assert_close(network(x), pretrained(x), atol=1e-5, rtol=1e-4)
-
-
-def test_weights_of_our_own_network_are_taken_whole():
-    source = SMALL.build()
-    nn.init.normal_(source.conv1.bias)
-    network = batch_norm_dropped(SMALL, source.state_dict())
-    x = torch.randn(2, 3, 32, 32)
-    assert torch.equal(network(x), source(x))
-
-
-def test_weights_of_another_network_are_refused():
-    weights = weights_of(normed(5, small_stem))
-    for take in (batch_norm_folded, batch_norm_dropped):
-        with pytest.raises(ValueError, match=r"conv1\.weight must have the shape .*got \(4, 3, 3"):
-            take(dataclasses.replace(SMALL, stem=imagenet_stem), weights)
-        with pytest.raises(ValueError, match=r"got layer1\.1\.conv1\.weight, which it has not"):
-            take(dataclasses.replace(SMALL, blocks=(1, 2, 2, 2)), weights)
-        with pytest.raises(ValueError, match=r"must hold layer1\.2\.conv1\.weight.*got none"):
-            take(dataclasses.replace(SMALL, blocks=(3, 2, 2, 2)), weights)
-    with pytest.raises(ValueError, match=r"must hold bn1\.running_mean to be folded, got none"):
-        batch_norm_folded(SMALL, SMALL.build().state_dict())
-
-
-@pytest.mark.parametrize("name", ["weights.safetensors", "weights.pth", "weights.pt"])
-def test_weights_are_read_from_a_file(tmp_path, name):
-    weights = weights_of(normed(5, small_stem))
-    save = save_file if name.endswith("safetensors") else torch.save
-    save(weights, tmp_path / name)
-    found = read_weights(tmp_path / name)
-    assert found.keys() == weights.keys()
-    assert all(torch.equal(found[key], weights[key]) for key in weights)
-
-
-def test_files_without_weights_are_refused_in_one_line(tmp_path):
-    torch.save([1, 2], tmp_path / "list.pth")
-    torch.save(nn.Linear(2, 2), tmp_path / "module.pth")
-    (tmp_path / "text.pt").write_text("nonsense")
-    (tmp_path / "text.safetensors").write_text("nonsense")
-    (tmp_path / "plain.pth").write_bytes(pickle.dumps(print))
-    for name in ("list.pth", "module.pth", "text.pt", "text.safetensors", "plain.pth", "none.pth"):
-        with pytest.raises(ValueError, match=name) as told:
-            read_weights(tmp_path / name)
-        assert "\n" not in str(told.value)
 
 
 def test_a_recipe_survives_json():

@@ -6,10 +6,9 @@ import pickle
 import tarfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,30 +19,24 @@ from bayesdiv.app.data.images import FOLDS, Images
 from bayesdiv.app.data.splits import DataError
 
 _SHAPE = (3, 32, 32)
+_ARRAY = np.empty(0).__reduce__()[0]  # what makes an array of what a pickle holds
 
 
-@dataclass(frozen=True)
-class _Set:
+class _Set(NamedTuple):
     """What a published set is made of."""
 
     name: str
     folder: str
     archive: str
     archive_md5: str
-    train: tuple[str, ...]
-    test: str
     meta: str
     labels: str  # key of the labels in a batch
     names: str  # key of the class names in the meta file
-    md5: Mapping[str, str]
-
-    @property
-    def url(self) -> str:
-        return f"https://www.cs.toronto.edu/~kriz/{self.archive}"
+    md5: Mapping[str, str]  # of the files with images, those of the test last
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (*self.train, self.test, self.meta)
+        return (*self.md5, self.meta)
 
 
 _CIFAR10 = _Set(
@@ -51,8 +44,6 @@ _CIFAR10 = _Set(
     folder="cifar-10-batches-py",
     archive="cifar-10-python.tar.gz",
     archive_md5="c58f30108f718f92721af3b95e74349a",
-    train=tuple(f"data_batch_{number}" for number in range(1, FOLDS + 1)),
-    test="test_batch",
     meta="batches.meta",
     labels="labels",
     names="label_names",
@@ -70,8 +61,6 @@ _CIFAR100 = _Set(
     folder="cifar-100-python",
     archive="cifar-100-python.tar.gz",
     archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
-    train=("train",),
-    test="test",
     meta="meta",
     labels="fine_labels",
     names="fine_label_names",
@@ -119,8 +108,7 @@ def _read(kind: _Set, source: str | Path | None) -> Images:
         if name not in files:
             raise DataError(f"{path} must hold the {kind.name} file {name}, got none")
     classes = _class_names(kind, files[kind.meta], f"{path}/{kind.meta}")
-    batches = (*kind.train, kind.test)
-    parts = [_batch(kind, files[name], f"{path}/{name}", len(classes)) for name in batches]
+    parts = [_batch(kind, files[name], f"{path}/{name}", len(classes)) for name in kind.md5]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Images(
         torch.from_numpy(images),
@@ -171,7 +159,8 @@ def _found(kind: _Set) -> Path:
     """The folder or archive in the user's data folder, else the archive, downloaded."""
     folder = data_folder()
     found = None if folder is None else _inside(kind, folder)
-    return found or fetch(kind.url, f"md5:{kind.archive_md5}", kind.archive)
+    url = f"https://www.cs.toronto.edu/~kriz/{kind.archive}"
+    return found or fetch(url, f"md5:{kind.archive_md5}", kind.archive)
 
 
 def _inside(kind: _Set, folder: Path) -> Path | None:
@@ -200,65 +189,33 @@ def _from_archive(kind: _Set, path: Path) -> dict[str, bytes]:
     return found
 
 
-class _Array:
-    """Stands for numpy's array, its dtype and what makes them: keeps parts until checked."""
-
-    __slots__ = ("given", "state")
-
-    def __init__(self, *given: object) -> None:
-        self.given, self.state = given, None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def pixels(self, file: str) -> NDArray[np.uint8]:
-        """The array, if it is one of bytes, and whole."""
-        if not (isinstance(self.state, tuple) and len(self.state) == 5):
-            raise DataError(f"{file} must hold its images as an array, got one without content")
-        _, shape, dtype, by_columns, content = self.state
-        code = _text(dtype.given[0]) if isinstance(dtype, _Array) and dtype.given else dtype
-        if code not in ("u1", "|u1", "B", "uint8"):
-            raise DataError(f"{file} must hold pixels of type uint8, got {code!r}")
-        rows = shape[0] if isinstance(shape, tuple) and shape else 0
-        if not (isinstance(rows, int) and rows > 0 and shape == (rows, prod(_SHAPE))):
-            raise DataError(f"{file} must hold images of {prod(_SHAPE)} numbers, got {shape!r}")
-        if not isinstance(content, bytes) or len(content) != prod(shape):
-            raise DataError(f"{file} must hold {prod(shape)} pixels, got another number of them")
-        flat: NDArray[np.uint8] = np.frombuffer(content, np.uint8)
-        return flat.reshape(shape, order="F" if by_columns else "C").reshape(rows, *_SHAPE)
-
-
 class _Unpickler(pickle.Unpickler):
     """Reads numbers, text, lists, dicts and arrays; whatever else a file asks for is refused.
 
-    A pickle can name any function of the machine to be called. Here even the names that arrays
-    need stand for a class of our own, so that no code but this module's is reached.
+    A pickle can name any function of the machine to be called. Here only those are found that make
+    an array from a shape, a type and bytes.
     """
 
-    _allowed: Mapping[tuple[str, str], Any] = {
-        ("numpy.core.multiarray", "_reconstruct"): _Array,
-        ("numpy._core.multiarray", "_reconstruct"): _Array,
-        ("numpy", "ndarray"): _Array,
-        ("numpy", "dtype"): _Array,
-        ("_codecs", "encode"): str.encode,  # how Python 3 writes bytes into old pickles
+    _allowed: Mapping[str, Any] = {
+        "numpy.core.multiarray._reconstruct": _ARRAY,
+        "numpy._core.multiarray._reconstruct": _ARRAY,
+        "numpy.ndarray": np.ndarray,
+        "numpy.dtype": np.dtype,
+        "_codecs.encode": str.encode,  # how Python 3 writes bytes into old pickles
     }
-
-    def __init__(self, content: bytes, file: str) -> None:
-        super().__init__(io.BytesIO(content), encoding="bytes")
-        self._file = file
 
     def find_class(self, module: str, name: str) -> Any:
         """What a name in the file stands for."""
-        if (module, name) not in self._allowed:
-            raise DataError(f"{self._file} asks for {module}.{name}: not a CIFAR file")
-        return self._allowed[module, name]
+        if f"{module}.{name}" not in self._allowed:
+            raise DataError(f"asks for {module}.{name}: not a CIFAR file")
+        return self._allowed[f"{module}.{name}"]
 
 
 def _unpickled(content: bytes, file: str) -> dict[str, Any]:
     try:
-        found = _Unpickler(content, file).load()
-    except DataError:
-        raise
+        found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    except DataError as error:
+        raise DataError(f"{file} {error}") from None
     except Exception as error:  # whatever a damaged file makes the reader stumble over
         raise DataError(f"{file} is truncated or damaged: {error}") from None
     if not isinstance(found, dict):
@@ -272,17 +229,20 @@ def _batch(
     """Images and labels of one file."""
     found = _unpickled(content, file)
     data, labels = found.get("data"), found.get(kind.labels)
-    if not isinstance(data, _Array):
+    if not isinstance(data, np.ndarray):
         raise DataError(f"{file} must hold an array of images as 'data', got {_type(data)}")
-    images = data.pixels(file)
+    if data.dtype != np.uint8:
+        raise DataError(f"{file} must hold pixels of type uint8, got {data.dtype}")
+    if len(data) == 0 or data.shape[1:] != (prod(_SHAPE),):
+        raise DataError(f"{file} must hold images of {prod(_SHAPE)} numbers, got {data.shape}")
     if not isinstance(labels, list) or any(type(label) is not int for label in labels):
         raise DataError(f"{file} must hold a list of numbers as {kind.labels!r}, got others")
-    if len(labels) != len(images):
-        raise DataError(f"{file} must have one label per image, got {len(labels)} of {len(images)}")
+    if len(labels) != len(data):
+        raise DataError(f"{file} must have one label per image, got {len(labels)} of {len(data)}")
     wrong = [label for label in labels if not 0 <= label < classes]
     if wrong:
         raise DataError(f"labels in {file} must lie between 0 and {classes - 1}, got {wrong[0]}")
-    return images, np.array(labels, dtype=np.int64)
+    return data.reshape(-1, *_SHAPE), np.array(labels, dtype=np.int64)
 
 
 def _class_names(kind: _Set, content: bytes, file: str) -> tuple[str, ...]:

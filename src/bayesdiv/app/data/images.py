@@ -1,11 +1,10 @@
-"""Images in memory: five folds, pixels as numbers, noise that is drawn once, another size."""
+"""Images in memory: five folds, pixels as numbers, noise that is drawn once."""
 
 import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.tasks.classification import Classification
@@ -95,7 +94,8 @@ def noisy(
     """
     if not 0 <= noise < math.inf:
         raise DataError(f"noise must be a finite standard deviation of at least 0, got {noise}")
-    _check_pixels(images)
+    if images.dtype != torch.uint8:
+        raise DataError(f"images must be uint8, pixels from 0 to 255, got {images.dtype}")
     generator = torch.Generator().manual_seed(seed)
     found = torch.empty(images.shape, dtype=dtype, device=device or images.device)
     for start in range(0, len(images), _AT_A_TIME):
@@ -107,48 +107,7 @@ def noisy(
     return found
 
 
-def complement(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The complement of the pixels in [0, 1], (255 - p)/255, the paper's for histopathology.
-
-    Best taken of one batch at a time, on its device: floats are four times the memory of uint8.
-
-    Examples:
-        >>> complement(torch.tensor([0, 204, 255], dtype=torch.uint8))
-        tensor([1.0000, 0.2000, 0.0000])
-    """
-    _check_pixels(images)
-    return (_WHITE - images).to(dtype) / _WHITE
-
-
-def resized(x: Tensor, size: int) -> Tensor:
-    """Images of another size, (…, 3, size, size), bilinear and without antialiasing.
-
-    The paper's networks see 224 pixels. Best taken of one batch at a time, on its device: 32 pixels
-    made 224 are 49 times the memory.
-
-    Examples:
-        >>> resized(torch.tensor([[[[0.0, 1.0]]]]).expand(1, 1, 2, 2), 4)[0, 0, 0]
-        tensor([0.0000, 0.2500, 0.7500, 1.0000])
-    """
-    if size < 1:
-        raise DataError(f"size must be at least 1, got {size}")
-    if not x.is_floating_point():
-        raise DataError(f"images must be floats to be resized, got {x.dtype}")
-    return interpolate(x, size=(size, size), mode="bilinear", align_corners=False, antialias=False)
-
-
 def check_fold(number: int) -> None:
-    """Complain of a fold that is not one of the five.
-
-    Examples:
-        >>> check_fold(6)
-        Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: fold must lie between 1 and 5, got 6
-    """
+    """Complain of a fold that is not one of the five."""
     if not 1 <= number <= FOLDS:
         raise DataError(f"fold must lie between 1 and {FOLDS}, got {number}")
-
-
-def _check_pixels(images: Tensor) -> None:
-    if images.dtype != torch.uint8:
-        raise DataError(f"images must be uint8, pixels from 0 to 255, got {images.dtype}")
