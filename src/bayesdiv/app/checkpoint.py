@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from bayesdiv.app import runs
 from bayesdiv.training.best import Kept, State, put_back, state_of
-from bayesdiv.training.fit import Epoch
+from bayesdiv.training.fit import Diverged, Epoch
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
@@ -42,9 +42,11 @@ class Keeper:
         self.done = _Done(0, self._whole_state(), Kept(0, math.inf, state_of(parts)))
         self.seconds_before, self.began = 0.0, time.perf_counter()
         self.saved_at = time.perf_counter()
+        self.identity = ""
 
     def begin(self, settings: dict[str, Any]) -> int:
         """Write the settings, or take up the run that is there; how many epochs are done."""
+        self.identity = runs.identity(settings)
         if self.folder is None:
             return 0
         if (self.folder / runs.METRICS).exists():
@@ -62,6 +64,7 @@ class Keeper:
         if not (self.folder / runs.CHECKPOINT).exists():
             runs.start_history(self.folder, [])
             return 0
+        runs.check_identity(self.folder / runs.CHECKPOINT, settings)
         return self._resume(self.folder)
 
     def _resume(self, folder: Path) -> int:
@@ -102,14 +105,15 @@ class Keeper:
         )
 
     def checkpoint(self) -> None:
-        """Save all that a resumed run needs."""
-        if self.folder is None:
+        """Save all that a resumed run needs, unless it is finished."""
+        if self.folder is None or (self.folder / runs.METRICS).exists():
             return
         best = {f"best {name}": state for name, state in self.done.best.state.items()}
         runs.save_state(
             self.folder / runs.CHECKPOINT,
             {**self.parts, **best},
             self.optimizer,
+            settings=self.identity,
             epoch=self.done.epoch,
             best_nll=self.done.best.score,
             best_epoch=self.done.best.epoch,
@@ -118,13 +122,18 @@ class Keeper:
         self.saved_at = time.perf_counter()
 
     def restore_best(self) -> None:
-        """Put the best weights back into the experiment."""
+        """Put the best weights back into the experiment; there must be some that were trained."""
+        if self.done.best.epoch == 0:
+            raise Diverged(
+                "the validation NLL was not finite after any epoch: lower the learning rate or the "
+                "strength, or look for extreme values in the data"
+            )
         put_back(self.done.best.state, self.parts)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write weights and metrics; the metrics last, since they mark a run as finished."""
         if self.folder is not None:
-            runs.save_state(self.folder / runs.WEIGHTS, self.parts)
+            runs.save_state(self.folder / runs.WEIGHTS, self.parts, settings=self.identity)
             runs.write_json(self.folder / runs.METRICS, result)
             (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
 

@@ -1,7 +1,11 @@
 """One run on disk: settings, history, metrics and weights, written so that nothing is ever lost."""
 
+import hashlib
 import json
+import math
 import os
+import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +19,9 @@ SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
 FORMAT = 2
 """Raised when the files of a run change so that older ones cannot be read."""
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+MOST_JSON = 1 << 28  # bytes; more is not read
+ELSEWHERE = ("data", "version", "format")  # settings that may change without another prediction
 
 
 class RunError(ValueError):
@@ -22,7 +29,7 @@ class RunError(ValueError):
 
 
 @contextmanager
-def _told(path: Path, work: str) -> Iterator[None]:
+def reported(path: Path, work: str) -> Iterator[None]:
     """Failures of the disk as one sentence: what could not be read or written."""
     try:
         yield
@@ -37,7 +44,7 @@ def made(folder: Path) -> Iterator[Path]:
     """A folder for what is to come: made now, and gone again if nothing is written into it."""
     folder = Path(folder)
     new = [place for place in (folder, *folder.parents) if not place.exists()]
-    with _told(folder, "written"):
+    with reported(folder, "written"):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         yield folder
@@ -50,17 +57,23 @@ def made(folder: Path) -> Iterator[Path]:
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: under a temporary name first, then renamed."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.part")  # a leftover of a kill is written over
-    with _told(path, "written"):
+    # A name that nobody can foresee, and never through a link: in a folder that others write to,
+    # one could lead to any file of the user's.
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
+    with reported(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            with open(temporary, "xb", opener=_without_links) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | NO_LINKS, 0o666)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -70,12 +83,23 @@ def write_json(path: Path, content: object) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON, or say what is wrong with the file."""
-    with _told(path, "read"):
+    check_file(path, MOST_JSON)
+    with reported(path, "read"):
         content = Path(path).read_bytes()
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is damaged: {error}") from None
+
+
+def check_file(path: Path, most: float = math.inf) -> None:
+    """Refuse what is no ordinary file, as a pipe would be waited for, and one that is too large."""
+    with reported(path, "read"):
+        found = Path(path).stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise RunError(f"{path} must be an ordinary file")
+    if found.st_size > most:
+        raise RunError(f"{path} must have at most {most:,} bytes, got {found.st_size:,}")
 
 
 def save_state(
@@ -107,8 +131,37 @@ def save_state(
             for key, value in entries.items():
                 tensor = torch.as_tensor(value).detach().cpu().contiguous().clone()
                 tensors[f"optimizer/{index}/{key}"] = tensor
-    told = {"format": FORMAT, "groups": _plain(groups), **told}
-    write(path, save(tensors, metadata={"bayesdiv": json.dumps(told)}))
+    said = json.dumps({"format": FORMAT, "groups": _plain(groups), **told})
+    write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))
+
+
+def _checksum(tensors: Mapping[str, Tensor], said: str) -> str:
+    """SHA-256 of what was told and of all tensors with their names, dtypes and shapes."""
+    found = hashlib.sha256(said.encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def identity(settings: Mapping[str, Any]) -> str:
+    """SHA-256 of all settings that a prediction depends on; weights are kept with that of theirs.
+
+    Examples:
+        >>> one = {"task": {"kind": "counts"}, "data": {"data": "here.csv"}}
+        >>> identity(one) == identity({**one, "data": {"data": "there.csv"}})
+        True
+    """
+    kept = {key: value for key, value in settings.items() if key not in ELSEWHERE}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def check_identity(path: Path, settings: Mapping[str, Any]) -> None:
+    """Complain of weights that were not trained with these settings."""
+    if _read(path)[1].get("settings") != identity(settings):
+        raise RunError(
+            f"{path} does not fit the settings beside it: one of them is damaged or of another run"
+        )
 
 
 def load_state(
@@ -152,15 +205,21 @@ def _load_optimizer(
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
-    with _told(path, "read"):
-        path.open("rb").close()
+    check_file(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            told = json.loads((file.metadata() or {}).get("bayesdiv", "{}"))
+        with reported(path, "read"), safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            said = metadata.get("bayesdiv", "{}")
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError) as error:
+            told = dict(json.loads(said))
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged or not a file of this library: {error}") from None
     check_format(path, told)
+    if metadata.get("checksum") != _checksum(tensors, said):
+        raise RunError(f"{path} is damaged: its content does not fit its checksum")
+    wrong = [key for key, each in tensors.items() if not each.isfinite().all()]
+    if wrong:
+        raise RunError(f"{path} is damaged: {wrong[0]} holds NaN or infinite numbers; train again")
     return tensors, told
 
 
@@ -185,7 +244,10 @@ def _plain(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:
     """Add one line to a run's history; what was there is never rewritten."""
     path = folder / HISTORY
-    with _told(path, "written"), path.open("a", encoding="utf-8") as file:
+    with (
+        reported(path, "written"),
+        open(path, "a", encoding="utf-8", opener=_without_links) as file,
+    ):
         file.write(json.dumps(line) + "\n")
 
 
@@ -194,14 +256,23 @@ def read_history(folder: Path, epochs: int | None = None) -> list[dict[str, Any]
     path = folder / HISTORY
     if not path.exists():
         return []
-    lines = []
-    with _told(path, "read"):
+    lines: list[dict[str, Any]] = []
+    check_file(path)
+    with reported(path, "read"):
         for text in path.read_bytes().splitlines():
             try:
-                lines.append(json.loads(text))
-            except ValueError:
+                line = json.loads(text)
+            except (ValueError, RecursionError):
                 break
+            if not _is_line(line):
+                break
+            lines.append(line)
     return lines if epochs is None else lines[:epochs]
+
+
+def _is_line(line: Any) -> bool:
+    numbers = isinstance(line, dict) and all(isinstance(v, int | float) for v in line.values())
+    return numbers and isinstance(line.get("epoch"), int)
 
 
 def start_history(folder: Path, lines: list[dict[str, Any]]) -> None:

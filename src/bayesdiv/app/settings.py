@@ -11,7 +11,7 @@ import torch
 
 import bayesdiv
 from bayesdiv import divergence as divergences
-from bayesdiv.app import runs
+from bayesdiv.app import runs, schema
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load
@@ -90,9 +90,11 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
         data: where its data are now, which `reloaded` checks; None where they were.
     """
     folder = Path(folder)
-    experiment, settings = outline(folder)
+    settings = opened(folder)
     if not (folder / runs.WEIGHTS).exists():
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
+    runs.check_identity(folder / runs.WEIGHTS, settings)
+    experiment = _outlined(folder, settings)
     runs.load_state(folder / runs.WEIGHTS, experiment.parts)
     if data is not None:
         settings["data"]["data"] = data
@@ -101,24 +103,45 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
 
 def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     """A run without its weights, finished or not: its network as it began, history, settings."""
+    settings = opened(folder)
+    return _outlined(folder, settings), settings
+
+
+def opened(folder: Path) -> dict[str, Any]:
+    """The settings of a run, which must hold all that is read from them later."""
     folder = Path(folder)
     if not folder.is_dir():
         raise runs.RunError(f"there is no run {folder}")
-    settings = runs.read_json(folder / runs.SETTINGS)
-    runs.check_format(folder / runs.SETTINGS, settings)
+    path = folder / runs.SETTINGS
+    settings = runs.read_json(path)
+    runs.check_format(path, settings if isinstance(settings, dict) else {})
+    schema.check(path, settings, schema.SETTINGS)
+    return dict(settings)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """The metrics of a finished run."""
+    result = runs.read_json(folder / runs.METRICS)
+    schema.check(folder / runs.METRICS, result, schema.RESULT)
+    return dict(result)
+
+
+def _outlined(folder: Path, settings: Mapping[str, Any]) -> Experiment:
     try:
         experiment = _from_settings(settings)
-    except (KeyError, TypeError, ValueError) as error:
-        raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {error}") from None
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
+        line = " ".join(str(error).split())[:300]
+        raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {line}") from None
     experiment.history = runs.read_history(folder)
-    return experiment, settings
+    return experiment
 
 
 def _from_settings(settings: Mapping[str, Any]) -> Experiment:
     network = dict(settings["network"])
-    recipe = RECIPES[network.pop("kind")](**network)
-    training, task = Training(**settings["training"]), task_of(settings)
-    _ = settings["fingerprint"], settings["encoder"]  # read later: a damaged file says so now
+    recipe = schema.made(RECIPES[network.pop("kind")], network)
+    training, task = schema.made(Training, settings["training"]), task_of(settings)
+    if settings["encoder"] is not None:
+        schema.check_sizes(Encoder.from_json(settings["encoder"]), math.prod(settings["shape"]))
     # Weights of classes have the right shape if each occurs once; their values are loaded.
     balanced_by = torch.arange(task.outputs) if training.balance else None
     divergence = _divergence_of(settings["divergence"])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app import tasks
+from bayesdiv.app.schema import made
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.predictive import Predictive
 
@@ -116,7 +117,5 @@ def restored(saved: Mapping[str, Any]) -> Task:
         >>> restored({"kind": "regression", "loc": 150.0, "scale": 50.0})
         Regression(loc=150.0, scale=50.0)
     """
-    fields = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()
-    }
-    return named(str(fields.pop("kind")))(**fields)
+    fields = dict(saved)
+    return cast(Task, made(named(str(fields.pop("kind"))), fields))

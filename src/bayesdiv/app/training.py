@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
+from bayesdiv.app.lock import owned
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
@@ -37,7 +39,8 @@ def train(
     """
     experiment = built(splits, divergence, training)
     settings = describe(experiment, splits, source or {})
-    return experiment, _trained(experiment, splits, settings, folder, tell)
+    with nullcontext() if folder is None else owned(Path(folder)):
+        return experiment, _trained(experiment, splits, settings, folder, tell)
 
 
 def _trained(
@@ -67,20 +70,20 @@ def _trained(
             epoch = _in_units(epoch, splits.task.log_scale)
             keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
             tell(epoch)
+        keeper.restore_best()
+        if isinstance(experiment.model, Away):
+            experiment.model.settle(splits.train.x)
+        result = {
+            "test": evaluate(experiment, splits, splits.test),
+            "validation": evaluate(experiment, splits, splits.validation),
+            "best_epoch": keeper.done.best.epoch,
+            "seconds": keeper.seconds_before + time.perf_counter() - began,
+        }
+        keeper.finish(result)
     except KeyboardInterrupt:
         keeper.back_to_the_last_epoch()
         keeper.checkpoint()
         raise
-    keeper.restore_best()
-    if isinstance(experiment.model, Away):
-        experiment.model.settle(splits.train.x)
-    result = {
-        "test": evaluate(experiment, splits, splits.test),
-        "validation": evaluate(experiment, splits, splits.validation),
-        "best_epoch": keeper.done.best.epoch,
-        "seconds": keeper.seconds_before + time.perf_counter() - began,
-    }
-    keeper.finish(result)
     return result
 
 

@@ -1,6 +1,7 @@
 """The weights of the best epoch, kept where they are and put back at the end."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -49,15 +50,25 @@ class Best:
     def __init__(self, **parts: nn.Module) -> None:
         self.parts = parts
         self.kept = Kept(0, math.inf, state_of(parts))
+        self.noted = 0
 
     def after(self, epoch: int, score: float) -> bool:
         """Note an epoch; whether it is the best so far."""
+        self.noted += 1
         better = score < self.kept.score
         if better:
             self.kept = Kept(epoch, score, state_of(self.parts))
         return better
 
     def restore(self) -> int:
-        """Put the best weights back; the epoch that they are from, 0 for those at the start."""
+        """Put the best weights back; the epoch that they are from, 0 for those at the start.
+
+        That no score was finite is warned of, since these weights are not trained.
+        """
+        if self.kept.epoch == 0 and self.noted:
+            warnings.warn(
+                f"none of {self.noted} scores was finite: the weights are those of the start",
+                stacklevel=2,
+            )
         put_back(self.kept.state, self.parts)
         return self.kept.epoch

@@ -15,6 +15,7 @@ from bayesdiv.draws import leaves
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Loss, LossModule, Objective
 from bayesdiv.training.batches import Batches, Unpack, examples, on, own_part, pair, share_of
+from bayesdiv.training.finite import broken, finite_trials
 from bayesdiv.training.places import Place, place_of
 from bayesdiv.training.steps import Eager, Step
 from bayesdiv.training.warn import warn
@@ -162,7 +163,7 @@ def fit(
             sums.add(loss, size, lambda arguments=arguments: feed.opened(*arguments))  # type: ignore[misc]
             if schedule is not None:
                 schedule.step()
-        mean, trials = sums.mean(place)
+        mean, trials = _with_weights_seen(sums.mean(place), model, objective, number)
         seconds = time.perf_counter() - began
         yield Epoch(number + 1, mean, objective.strength.report(), seconds, trials)
 
@@ -292,6 +293,23 @@ class _Sums:
     def _where(self, batch: int | None = None) -> str:
         epoch = f"epoch {self.epoch + 1}"
         return epoch if batch is None else f"batch {batch} of {epoch}"
+
+
+def _with_weights_seen(
+    losses: tuple[EpochLoss, TrialLosses | None], model: nn.Module, objective: Objective, epoch: int
+) -> tuple[EpochLoss, TrialLosses | None]:
+    """The losses, after a look at the weights: the last step of an epoch shows in no loss of it."""
+    mean, trials = losses
+    if trials is not None:
+        fine = finite_trials(model)
+        return mean, TrialLosses(*(torch.where(fine, each, torch.nan) for each in trials))
+    name = broken(model, objective)
+    if name is not None:
+        raise Diverged(
+            f"{name} is NaN or infinite after epoch {epoch + 1}, by a gradient that was: lower the "
+            "learning rate, or clip gradients"
+        )
+    return losses
 
 
 def _diagnosis(nll: float, where: str, batch: tuple[Any, ...]) -> str:

@@ -1,5 +1,6 @@
 """`bayesdiv show`: what a run is and how it went, or how far it has come."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +14,7 @@ from bayesdiv.app import runs
 from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Experiment, Training
 from bayesdiv.app.options import command_parser
-from bayesdiv.app.settings import outline, restore
+from bayesdiv.app.settings import outline, restore, result_of
 from bayesdiv.metrics import TABLE as METRICS
 
 
@@ -31,7 +32,7 @@ def show(settings: Namespace) -> None:
         _show_unfinished(folder)
         return
     experiment, told = restore(folder)
-    result = runs.read_json(folder / runs.METRICS)
+    result = result_of(folder)
     rows = {
         "epochs done": len(experiment.history),
         "best epoch": result["best_epoch"],
@@ -47,7 +48,7 @@ def _show_unfinished(folder: Path) -> None:
     history = experiment.history
     rows = {"epochs done": f"{len(history)}, unfinished"}
     if history:
-        best = min(history, key=lambda line: line["validation_nll"])
+        best = min(history, key=lambda line: line.get("validation_nll", math.inf))
         rows["best epoch so far"] = str(best["epoch"])
     rows["version"] = told["version"]
     output.print(_table(folder, experiment, told, rows))

@@ -15,7 +15,7 @@ import bayesdiv
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment
-from bayesdiv.app.settings import reloaded, restore, task_of
+from bayesdiv.app.settings import reloaded, restore, result_of, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.predictive import Predictive
 
@@ -81,17 +81,9 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
             raise runs.RunError(
                 f"{folder} holds a run that is not finished: train it to its end first"
             )
-        found.append(Run(name, experiment, settings, _result(folder / runs.METRICS)))
+        found.append(Run(name, experiment, settings, result_of(folder)))
     for run in found[1:]:
         _check_alike(found[0], run)
-    return found
-
-
-def _result(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = runs.read_json(path)
-    for key in ("test", "validation", "best_epoch", "seconds"):
-        if key not in found:
-            raise runs.RunError(f"{path} is damaged: it does not tell {key}")
     return found
 
 

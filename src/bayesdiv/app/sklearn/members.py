@@ -6,7 +6,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app.sklearn.rows import Rows
@@ -16,6 +15,7 @@ from bayesdiv.model.posteriors.ensemble import Mixture
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.prediction import predict
 from bayesdiv.training.batches import Batches
+from bayesdiv.training.finite import finite_trials
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
 
 WATCH_SAMPLES = 16  # weight draws for the validation, which only finds when to stop
@@ -124,15 +124,9 @@ def mixture(model: Bayesian) -> Bayesian:
         return model
     assert isinstance(model.posterior, MeanField)
     loc, scale = model.loc.detach(), model.posterior.scale.detach()
-    fine = finite(model)
+    fine = finite_trials(model).to(loc.device)
     each = MeanField(loc[fine], scale[fine])
     return Bayesian(model.module, model.layout, Mixture(each, int(fine.sum())), model.prior)
-
-
-def finite(model: Bayesian) -> NDArray[np.bool_] | Tensor:
-    """Which members have weights that are numbers, (members,)."""
-    parts = [parameter.isfinite().all(-1) for parameter in model.posterior.parameters()]
-    return torch.stack(parts).all(0)
 
 
 def for_one_member(epochs: Iterator[Epoch], repeats: float) -> Iterator[tuple[int, EpochLoss]]:

@@ -235,6 +235,10 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
                     break
                 if watch is not None and watch.turning:
                     best.restore()
+        if watching and best.kept.epoch == 0:
+            raise Diverged(
+                "the validation likelihood was not finite after any epoch: lower the learning rate"
+            )
         self.best_epoch_ = best.restore() if watching else len(self.history_)
         self._say(watch, best.kept.score)
         return program.model
