@@ -48,7 +48,7 @@ class Classification:
         if single:
             raise DataError(
                 f"every class of target {target.name!r} must have at least 2 rows, got one of "
-                f"{quoted(single)}"
+                f"{quoted(single, 3)}: choose another --target, or drop those rows"
             )
 
     @classmethod
