@@ -30,6 +30,8 @@ LAYERS = (
         "outliers",
         "testing",
         "saving",
+        "serving",
+        "export",
     ),
     ("app",),
     ("reproduction",),

@@ -43,9 +43,11 @@ def test_an_unknown_name_is_an_attribute_error():
         bd.nothing  # noqa: B018
 
 
-def test_draws_is_the_function_however_its_file_was_imported_before():
+def test_draws_and_export_are_functions_however_their_files_were_imported_before():
     code = "from bayesdiv.draws import draw_weights; import bayesdiv; print(bayesdiv.draws)"
     assert program(code).stdout.startswith("<function draws")
+    code = "from bayesdiv.export import Exported; import bayesdiv; print(bayesdiv.export)"
+    assert program(code).stdout.startswith("<function export")
 
 
 def test_importing_the_library_pulls_in_nothing_heavy():

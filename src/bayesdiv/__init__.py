@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bayesdiv.divergence.estimators import Exact, MonteCarlo
     from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
+    from bayesdiv.export import export
     from bayesdiv.likelihoods.binary import Binary
     from bayesdiv.likelihoods.classes import Classes
     from bayesdiv.likelihoods.gaussian import Gaussian
@@ -60,8 +61,8 @@ __all__ = [
     "Looped", "LossModule", "LowRank", "MeanField", "MonteCarlo", "Objective", "Point", "Poisson",
     "Predictive", "Prior", "Quadrature", "Recorded", "Renyi", "ReverseKL", "ScaleMixture",
     "StudentTNoise", "TotalVariation", "Vectorized", "WarmUp", "WeightedKL", "__version__",
-    "at_mean", "bayesianize", "draw_weights", "draws", "fit", "load", "plain", "predict",
-    "predict_at", "save", "stacked",
+    "at_mean", "bayesianize", "draw_weights", "draws", "export", "fit", "load", "plain",
+    "predict", "predict_at", "save", "stacked",
 ]
 # fmt: on
 
@@ -74,6 +75,7 @@ _HOMES = {
     "bayesdiv.divergence.estimators": "Exact MonteCarlo",
     "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
+    "bayesdiv.export": "export",
     "bayesdiv.likelihoods.binary": "Binary",
     "bayesdiv.likelihoods.classes": "Classes",
     "bayesdiv.likelihoods.gaussian": "Gaussian",
@@ -102,11 +104,11 @@ _ROOMS = ("calibration", "outliers")  # reached as bayesdiv.calibration, not in 
 
 
 class _Package(ModuleType):
-    """This package, whose `draws` stays the function when the file of that name is imported."""
+    """This package: `draws` and `export` stay functions when files of these names are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "draws" and isinstance(value, ModuleType):
-            value = value.draws
+        if name in ("draws", "export") and isinstance(value, ModuleType):
+            value = getattr(value, name)
         super().__setattr__(name, value)
 
 

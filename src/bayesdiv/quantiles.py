@@ -50,6 +50,8 @@ def mean(distribution: Distribution) -> Tensor:
     """The mean, by samples where torch has none."""
     if _lacks(distribution, "mean"):
         return _draws(distribution).mean(0)
+    if isinstance(distribution, StudentT):  # torch picks rows by value, which cannot be traced
+        return torch.where(distribution.df > 1, distribution.loc, torch.nan)
     return distribution.mean
 
 
@@ -57,6 +59,10 @@ def variance(distribution: Distribution) -> Tensor:
     """The variance, by samples where torch has none."""
     if _lacks(distribution, "variance"):
         return _draws(distribution).var(0)
+    if isinstance(distribution, StudentT):
+        df, square = distribution.df, distribution.scale.square()
+        infinite = torch.where(df > 1, torch.inf, torch.nan).to(square)
+        return torch.where(df > 2, square * df / (df - 2), infinite)
     return distribution.variance
 
 
@@ -125,14 +131,15 @@ def _nonzero(values: Tensor) -> Tensor:
 def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
     """P(T ≤ value), to twelve digits in double precision."""
     t = (value - distribution.loc) / distribution.scale
-    df = distribution.df.double()
-    if (df == df[:1, :1]).all():
+    df = distribution.df
+    if not any(df.stride()):
         df = df[:1, :1]  # one for all, so that most of the work is done once
+    df = df.double()
     tail = _upper_tail(t.abs().double(), df)
     return torch.where(t > 0, 1 - tail, tail)
 
 
-def _farthest(distribution: StudentT, probability: float) -> tuple[Tensor, Tensor]:
+def farthest(distribution: StudentT, probability: float) -> tuple[Tensor, Tensor]:
     """Bounds of the quantile of each, from P(T > t) ≤ ½ (1 + t²/df)^(-df/2), solved for t.
 
     J of `_upper_tail` falls with s, which gives that bound.
@@ -214,7 +221,7 @@ def _continuous(distribution: Distribution, probability: float) -> Tensor:
 def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Tensor]:
     """Bounds of the mixture's quantile: the least and the greatest quantile of a draw."""
     if isinstance(distribution, StudentT):
-        lows, highs = _farthest(distribution, probability)
+        lows, highs = farthest(distribution, probability)
         return lows.amin(0), highs.amax(0)
     if not offers(distribution, "icdf"):
         return _widened(distribution, probability)

@@ -17,10 +17,9 @@ class DataError(ValueError):
 
     Examples:
         >>> from bayesdiv.app.data.loading import load
-        >>> load("rows.json")
+        >>> load("rows.txt")
         Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: a table must be a .csv, .tsv, .txt, .xlsx or .parquet
-        file, got rows.json
+        bayesdiv.app.data.splits.DataError: a table must be a .csv or .parquet file, got rows.txt
     """
 
 

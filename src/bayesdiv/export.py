@@ -1,0 +1,209 @@
+"""A trained model as one file that other programs can run, with its uncertainty."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bayesdiv import __version__
+from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.scales import Spread
+from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
+from bayesdiv.serving import files
+from bayesdiv.serving.columns import Column, Encoded
+from bayesdiv.serving.graph import Graph, Served, Units, check_calibration
+from bayesdiv.serving.precision import Precision, Rounded
+
+WRITERS = {".onnx": files.onnx, ".pt2": files.pt2}
+MEANINGS = {
+    "mean": "mean of the target",
+    "scale": "standard deviation of the target",
+    "low": "lower end of the central interval of the level",
+    "high": "upper end of the central interval of the level",
+    "conformal_low": "lower end of the conformal interval",
+    "conformal_high": "upper end of the conformal interval",
+    "conformal_set": "whether each class is in the conformal set",
+    "probabilities": "probability of each class",
+    "entropy": "entropy of the probabilities, in nats",
+    "mutual_information": "part of the entropy that comes from the weights, in nats",
+    "epistemic": "variance that comes from not knowing the weights",
+    "aleatoric": "variance that more data would not remove",
+    "outlier_score": "larger where a row is less like the training data",
+    "unusual": "whether the outlier score is above its threshold",
+}
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    path: Path
+    size: int  # bytes
+    outputs: tuple[str, ...]
+    metadata: dict[str, Any]
+
+
+def export(
+    net: nn.Module,
+    likelihood: nn.Module,
+    example: Inputs,
+    path: str | Path,
+    samples: int = 20,
+    *,
+    columns: Sequence[Column] | None = None,
+    units: Units | None = None,
+    classes: Sequence[str] = (),
+    level: float | None = 0.9,
+    calibration: Sequence[Saved] = (),
+    precision: Precision | None = None,
+    weights: Weights | None = None,
+    outputs: Outputs | None = None,
+) -> Exported:
+    """Write a trained model as one graph from raw inputs to named outputs, for any number of rows.
+
+    The file holds the kept draws and the network, and needs no bayesdiv to run: an `.onnx` file
+    runs in onnxruntime, a `.pt2` file in torch. It is written whole or not at all.
+
+    Numbers have the outputs mean, scale, low, high, epistemic, aleatoric; classes have
+    probabilities, entropy, mutual_information, epistemic, aleatoric; both have outlier_score, and
+    what `calibration` adds. The metadata, JSON under the key `bayesdiv`, describe inputs, columns,
+    units and classes, and hold the version and a checksum of the weights.
+
+    Args:
+        net: the trained model.
+        likelihood: the one it was trained with.
+        example: inputs of the network, a row at least; a tensor, a tuple or a mapping as for
+            `predict`. Names of a mapping are the names of the inputs in the file.
+        path: a file ending in `.onnx` or `.pt2`.
+        samples: weight draws to keep.
+        columns: how rows of a table become the network's inputs; the file then takes the raw
+            columns as one tensor of doubles, categories by their places.
+        units: of targets that were standardised.
+        classes: their names, for the metadata.
+        level: of the interval; None leaves it out.
+        calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model.
+        precision: in which draws are stored, such as `Rounded(torch.float16)` or `Int8()`.
+        weights: draws to keep instead of new ones, such as those that `fewer` chose.
+        outputs: the tensor out of what the network returns, see `draws`.
+
+    Examples:
+        >>> import json, tempfile
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = export(net, bd.Gaussian(), torch.zeros(2, 3), f"{folder}/net.pt2", samples=2)
+        ...     found = torch.export.load(made.path).module()(torch.zeros(5, 3))
+        >>> found["mean"].shape, found["low"].dtype
+        (torch.Size([5]), torch.float64)
+    """
+    path = Path(path)
+    if path.suffix not in WRITERS:
+        raise ValueError(f"path must end in {' or '.join(WRITERS)}, got {path}")
+    if level is not None and not 0 < level < 1:
+        raise ValueError(f"level must lie inside (0, 1), got {level}")
+    check_calibration(calibration)
+    kept = _kept(net, samples, weights, calibration)
+    names, leaves = _named(example)
+    encoded = None
+    if columns is not None:
+        encoded, leaves = _encoded(columns, leaves)
+        names = ("columns",)
+    served = Served(likelihood, level, units or Units(), tuple(calibration))
+    keywords = names if isinstance(example, Mapping) else None
+    graph = Graph(net, kept, served, encoded, precision or Rounded(), outputs, keywords)
+    _check_size(graph, path)
+    program = files.traced(graph, leaves)
+    told = _metadata(graph, served, names, leaves, classes)
+    content = WRITERS[path.suffix](program, names, told)
+    files.write(path, content)
+    return Exported(path, len(content), tuple(told["outputs"]), told)
+
+
+def _kept(
+    net: nn.Module, samples: int, weights: Weights | None, calibration: Sequence[Saved]
+) -> Weights:
+    """The draws that go into the file, nearer to the mean or farther where calibrated so."""
+    with torch.no_grad():
+        kept = draw_weights(net, samples) if weights is None else weights
+        if kept and kept[0].dim() > 2:
+            raise ValueError("a file holds one network, got a stack of trials: export one of them")
+        for spread in calibration:
+            kept = spread(net, kept) if isinstance(spread, Spread) else kept
+    return kept
+
+
+def _named(example: Inputs) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
+    """Names of the inputs and their tensors."""
+    if isinstance(example, Tensor):
+        example = (example,)
+    if not isinstance(example, Mapping):
+        example = {"x" if len(example) == 1 else f"x{k}": leaf for k, leaf in enumerate(example)}
+    if not all(isinstance(leaf, Tensor) and leaf.dim() for leaf in example.values()):
+        raise TypeError("example must be a tensor, or a tuple or mapping of tensors, with a row")
+    return tuple(example), tuple(leaf.detach().cpu() for leaf in example.values())
+
+
+def _encoded(
+    columns: Sequence[Column], leaves: Sequence[Tensor]
+) -> tuple[Encoded, tuple[Tensor, ...]]:
+    """The encoder of raw columns, and rows of them for the trace."""
+    width = sum(column.width for column in columns)
+    if len(leaves) != 1 or leaves[0].shape[1:] != (width,):
+        got = [tuple(leaf.shape) for leaf in leaves]
+        raise ValueError(f"columns fill {width} inputs of the network, got an example of {got}")
+    raw = torch.zeros(2, len(columns), dtype=torch.float64)
+    return Encoded(columns, leaves[0].dtype), (raw,)
+
+
+def _check_size(graph: Graph, path: Path) -> None:
+    size = sum(tensor.numel() * tensor.element_size() for tensor in graph.state_dict().values())
+    if path.suffix == ".onnx" and size > files.LARGEST_ONNX:
+        raise ValueError(
+            f"an .onnx file holds at most 2 GB, got {size / 1e9:.1f} GB of weights: give "
+            "precision=Int8() or fewer samples, or write a .pt2 file"
+        )
+
+
+def _metadata(
+    graph: Graph,
+    served: Served,
+    names: Sequence[str],
+    leaves: Sequence[Tensor],
+    classes: Sequence[str],
+) -> dict[str, Any]:
+    with torch.no_grad():
+        found = graph(*leaves)
+    pairs = zip(names, leaves, strict=True)
+    return {
+        "bayesdiv": __version__,
+        "inputs": {name: _shape(leaf) for name, leaf in pairs},
+        "outputs": {
+            name: {**_shape(tensor), "meaning": MEANINGS[name]} for name, tensor in found.items()
+        },
+        "columns": [] if graph.encoded is None else graph.encoded.described(),
+        "target": asdict(served.units),
+        "classes": list(classes),
+        "likelihood": type(served.likelihood).__name__,
+        "samples": graph.samples,
+        "level": served.level,
+        "calibration": [saved.state() for saved in served.calibration],
+        "precision": repr(graph.precision),
+        "weights_sha256": _checksum(graph),
+    }
+
+
+def _shape(tensor: Tensor) -> dict[str, Any]:
+    shape = ["rows", *tensor.shape[1:]]
+    return {"shape": shape, "dtype": str(tensor.dtype).removeprefix("torch.")}
+
+
+def _checksum(graph: nn.Module) -> str:
+    """SHA-256 of all numbers in the file, in the order of their names."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(graph.state_dict().items()):
+        found.update(name.encode())
+        found.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,167 @@
+"""A traced graph as a file: .pt2 for torch, .onnx for other runtimes."""
+
+import io
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.export import Dim, ExportedProgram
+from torch.fx import Node
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bayesdiv.serving.expressed import expressed
+
+METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
+LARGEST_ONNX = 2**31 - 2**20  # bytes of one ONNX file, with room for all but the weights
+EXTRA = ("onnx", "onnxscript")
+
+
+def traced(graph: nn.Module, example: Sequence[Tensor]) -> ExportedProgram:
+    """The graph for any number of rows; what several draws compute alike is computed once."""
+    rows = Dim("rows")
+    # One row would be taken for a constant.
+    several = tuple(torch.cat([leaf, leaf]) if len(leaf) == 1 else leaf for leaf in example)
+    with torch.no_grad(), _exportable():
+        try:
+            whole = torch.export.export(
+                graph, several, dynamic_shapes=(tuple({0: rows} for _ in several),)
+            )
+            program: ExportedProgram = whole.run_decompositions({})
+        except Exception as error:
+            line = " ".join(str(error).split())[:300]
+            raise ValueError(
+                f"the network cannot be traced for any number of rows, by torch.export: {line}"
+            ) from error
+    shared(program)
+    return program
+
+
+@contextmanager
+def _exportable() -> Iterator[None]:
+    """Attention by operations that every runtime has, no checks of values, no torch's warnings."""
+    before, checks = torch.backends.mha.get_fastpath_enabled(), Distribution._validate_args
+    torch.backends.mha.set_fastpath_enabled(False)
+    Distribution.set_default_validate_args(False)
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with sdpa_kernel([SDPBackend.MATH]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+        Distribution.set_default_validate_args(checks)
+        log.setLevel(level)
+
+
+def shared(program: ExportedProgram) -> None:
+    """Compute once what has the same operation and arguments, such as a deterministic trunk."""
+    graph = program.graph_module.graph
+    known: dict[Any, Node] = {}
+    results = set(graph.output_node().all_input_nodes)
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.is_impure() or _random(node):
+            continue
+        key = (node.target, _hashable(node.args), _hashable(node.kwargs))
+        first = known.setdefault(key, node)
+        if first is not node and node not in results:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+    program.graph_module.recompile()
+
+
+def _random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *map(_hashable, value))
+    if isinstance(value, Mapping):
+        return tuple((key, _hashable(each)) for key, each in sorted(value.items()))
+    return value if isinstance(value, Node) else (type(value).__name__, str(value))
+
+
+def pt2(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]) -> bytes:
+    """The file that `torch.export.load` reads."""
+    out = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(program, out, extra_files={METADATA: json.dumps(told)})
+    return out.getvalue()
+
+
+def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]) -> bytes:
+    """The file that onnxruntime and others read, with the outputs by name."""
+    absent = [name for name in EXTRA if find_spec(name) is None]
+    if absent:
+        raise ModuleNotFoundError(
+            f"an .onnx file needs {' and '.join(absent)}: pip install 'bayesdiv[export]', or "
+            "write a .pt2 file"
+        )
+    with torch.no_grad(), _exportable():
+        try:
+            made = torch.onnx.export(
+                expressed(program), dynamo=True, verbose=False, input_names=list(names)
+            )
+        except Exception as error:
+            raise ValueError(
+                f"ONNX cannot express this model, {_reason(error)}: write a .pt2 file, which can"
+            ) from error
+    assert made is not None
+    _name(made.model, list(told["outputs"]))
+    made.model.metadata_props["bayesdiv"] = json.dumps(told)
+    content: bytes = made.model_proto.SerializeToString()
+    return content
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())[:200].rstrip(".: ")
+
+
+def _name(model: Any, outputs: Sequence[str]) -> None:
+    """Give the outputs their names; values inside that have one of them get another."""
+    own = {id(value) for value in model.graph.outputs}
+    inside = [value for node in model.graph for value in node.outputs if id(value) not in own]
+    for value in [*inside, *model.graph.initializers.values()]:
+        if value.name in outputs:
+            value.name = f"{value.name}_inside"
+    for value, name in zip(model.graph.outputs, outputs, strict=True):
+        value.name = name
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: under a random name first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_mask())
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _mask() -> int:
+    """The permissions that this process takes away from new files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,291 @@
+"""One module from raw inputs to named outputs, over draws that were kept."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import StudentT
+
+from bayesdiv import outliers, quantiles
+from bayesdiv.calibration.intervals import Central, Intervals
+from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.scales import Spread, Temperature
+from bayesdiv.calibration.sets import Sets
+from bayesdiv.draws import Inputs, Outputs, Weights, called, tensor_of
+from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.model.placeholders import dtype_of, place
+from bayesdiv.model.plain import plain
+from bayesdiv.outliers import Threshold
+from bayesdiv.predictive import Predictive
+from bayesdiv.serving.columns import Encoded
+from bayesdiv.serving.precision import Precision
+
+# A quantile is found by passes that each cut its bracket into sixteen: 6 passes are 24 bisections.
+SECTIONS, PASSES = 16, 6
+
+
+@dataclass(frozen=True)
+class Units:
+    """What a target y stands for: loc + scale · y, computed in double precision.
+
+    Args:
+        loc: the target where y is 0.
+        scale: of one y.
+        name: of the unit, for readers of the metadata.
+    """
+
+    loc: float = 0.0
+    scale: float = 1.0
+    name: str = ""
+
+
+class Traceable(Predictive):
+    """A predictive whose quantiles take the same steps for any values, so that they can be traced.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> Traceable(Normal(torch.zeros(3, 1), 1.0)).quantile(0.975)
+        tensor([1.9600])
+    """
+
+    def quantile(self, probability: float) -> Tensor:
+        """Where the distribution function of the mixture reaches `probability`."""
+        return self._reached([probability])[0]
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Both ends of the central interval, found side by side."""
+        low, high = self._reached([(1 - level) / 2, (1 + level) / 2])
+        return low, high
+
+    def _reached(self, probabilities: Sequence[float]) -> Tensor:
+        """The quantiles, (probabilities, …)."""
+        each, counts = self.marginals, getattr(self.marginals.support, "is_discrete", False)
+        bounds = [self._bracket(probability) for probability in probabilities]
+        low, high = (torch.stack(ends) for ends in zip(*bounds, strict=True))  # (P, B)
+        axes = (1,) * low.dim()
+        wanted = low.new_tensor(probabilities).view(-1, *axes[1:])
+        inner = torch.arange(1, SECTIONS, dtype=low.dtype, device=low.device).view(-1, *axes)
+        step = (high - low) / SECTIONS
+        for _ in range(PASSES):
+            points = (low + inner * step).unsqueeze(2)  # (15, P, 1, B)
+            short = quantiles.cdf(each, points.floor() if counts else points).mean(2) < wanted
+            low, step = low + short.to(low.dtype).sum(0) * step, step / SECTIONS
+        # The least count that reaches it is the only one in the last, tiny bracket.
+        tiny = SECTIONS * step
+        return (low + tiny + 1e-6).floor() if counts else low + tiny / 2
+
+    def _bracket(self, probability: float) -> tuple[Tensor, Tensor]:
+        """Bounds of a quantile from mean and variance alone: Cantelli's inequality.
+
+        mean - scale √((1-p)/p)  ≤  quantile  ≤  mean + scale √(p/(1-p))
+        """
+        each = self.marginals
+        if isinstance(each, StudentT):  # its variance may be infinite
+            lows, highs = quantiles.farthest(each, probability)
+            return lows.amin(0).to(each.loc.dtype), highs.amax(0).to(each.loc.dtype)
+        mean, scale = self.mean, self.variance.sqrt()
+        odds = math.sqrt(probability / (1 - probability))
+        least = getattr(each.support, "lower_bound", -math.inf)
+        low, high = (mean - scale / odds).clamp(min=least), mean + scale * odds
+        # A count is found from outside: the step at its floor must lie inside the bracket.
+        counts = getattr(each.support, "is_discrete", False)
+        return (low.double().floor() - 1, high.double().ceil() + 1) if counts else (low, high)
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the graph makes of the draws' outputs.
+
+    Args:
+        likelihood: from outputs to a distribution.
+        level: of the interval; None leaves it out.
+        units: of targets that are numbers.
+        calibration: what was chosen on held-out rows, in the order in which it applies.
+        score: how unlike the training data a row is.
+    """
+
+    likelihood: nn.Module
+    level: float | None = 0.9
+    units: Units = field(default_factory=Units)
+    calibration: tuple[Saved, ...] = ()
+    score: Any = outliers.mutual_information
+
+    def __call__(self, outputs: Tensor) -> dict[str, Tensor]:
+        """Named outputs of a batch from those of the draws, (samples, rows, …)."""
+        predictive: Predictive = Traceable(self.likelihood(outputs))
+        for cooler in self._of(Temperature):
+            predictive = Traceable(cooler(predictive).conditional)
+        found = self._classes(predictive) if predictive.discrete else self._numbers(predictive)
+        found["outlier_score"] = self.score(predictive) + 0.0  # an output of its own
+        for limit in self._of(Threshold):
+            found["unusual"] = limit.flags(found["outlier_score"])
+        return found
+
+    def _of(self, kind: type[Any]) -> list[Any]:
+        return [saved for saved in self.calibration if isinstance(saved, kind)]
+
+    def _classes(self, predictive: Predictive) -> dict[str, Tensor]:
+        found = {
+            "probabilities": predictive.probabilities,
+            "entropy": predictive.entropy,
+            "mutual_information": predictive.mutual_information,
+            "epistemic": predictive.epistemic,
+            "aleatoric": predictive.aleatoric,
+        }
+        for sets in self._of(Sets):
+            found["conformal_set"] = sets(predictive)
+        return found
+
+    def _numbers(self, predictive: Predictive) -> dict[str, Tensor]:
+        loc, scale = self.units.loc, self.units.scale
+        ends = {} if self.level is None else _ends("", predictive.interval(self.level))
+        for intervals in self._of(Intervals):
+            ends |= _ends("conformal_", _conformal(intervals, predictive))
+        return {
+            "mean": loc + scale * predictive.mean.double(),
+            "scale": scale * predictive.variance.double().sqrt(),
+            **{name: loc + scale * end.double() for name, end in ends.items()},
+            "epistemic": scale**2 * predictive.epistemic.double(),
+            "aleatoric": scale**2 * predictive.aleatoric.double(),
+        }
+
+
+def _ends(before: str, ends: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    return {f"{before}low": ends[0], f"{before}high": ends[1]}
+
+
+def _conformal(intervals: Intervals, predictive: Predictive) -> tuple[Tensor, Tensor]:
+    """The corrected ends; of `Central`, by the one quantile that its threshold stands for."""
+    if not isinstance(intervals.score, Central):
+        return intervals(predictive)
+    below = 0.5 - intervals.thresholds.item()
+    if not below > 0:
+        everywhere = torch.full_like(predictive.mean, math.inf)
+        return -everywhere, everywhere
+    return predictive.quantile(below), predictive.quantile(1 - below)
+
+
+def check_calibration(calibration: Sequence[Saved]) -> None:
+    """Complain of what a graph cannot hold: thresholds by groups, sets that draw a number."""
+    for saved in calibration:
+        kinds = (Spread, Temperature, Intervals, Sets, Threshold)
+        if not isinstance(saved, kinds):
+            raise TypeError(
+                f"calibration must hold what bayesdiv.calibration fitted, got {saved!r}"
+            )
+        if isinstance(saved, Sets) and saved.share is None:
+            raise ValueError("sets in a graph must not draw numbers: fit them with share=1.0")
+        if isinstance(saved, Intervals | Sets) and len(saved.thresholds) > 1:
+            raise ValueError(
+                f"a graph holds one threshold for all rows, got {len(saved.thresholds)} groups: "
+                "export without this calibration and apply it to the outputs"
+            )
+
+
+class Graph(nn.Module):
+    """The network over its kept draws, with all that turns raw inputs into named outputs.
+
+    What no draw changes, such as a deterministic trunk, is written once by `shared`.
+
+    Args:
+        net: the trained model.
+        weights: the draws to keep.
+        served: what becomes of the outputs.
+        encoded: how raw columns are encoded; None takes inputs as the network does.
+        precision: of the stored draws.
+        outputs: the tensor out of what the network returns.
+        inputs: names of the network's arguments; None is one without a name.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        weights: Weights,
+        served: Served,
+        encoded: Encoded | None,
+        precision: Precision,
+        outputs: Outputs | None,
+        inputs: Sequence[str] | None,
+    ) -> None:
+        super().__init__()
+        self.served, self.likelihood = served, served.likelihood  # the latter is registered
+        self.encoded, self.precision, self.inputs = encoded, precision, inputs
+        self.bare = _Bare(net, outputs)
+        self.samples = len(weights[0]) if weights else 1
+        self._keep(net, weights)
+
+    def _keep(self, net: nn.Module, weights: Weights) -> None:
+        """Each tensor of each draw as a buffer of its own, packed."""
+        pairs = [
+            (entry, drawn)
+            for module, drawn in zip(bayesian_modules(net), weights, strict=True)
+            for entry in module.layout.entries
+        ]
+        for at, (entry, drawn) in enumerate(pairs):
+            piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
+            for draw, flat in enumerate(piece):
+                for part, tensor in enumerate(self.precision.packed(entry.shaped(flat))):
+                    self.register_buffer(f"w{at}_{draw}_{part}", tensor.contiguous().clone())
+
+    def _draw(self, draw: int) -> list[Tensor]:
+        """The weights of one draw, in the order of the places in the network."""
+        found = []
+        for at, dtype in enumerate(self.bare.dtypes):
+            names = (f"w{at}_{draw}_{part}" for part in range(2))
+            packed = tuple(self.get_buffer(name) for name in names if name in self._buffers)
+            found.append(self.precision.unpacked(packed).to(dtype))
+        return found
+
+    def forward(self, *given: Tensor) -> dict[str, Tensor]:
+        """Named outputs of raw inputs; NaN in rows that cannot be encoded."""
+        fine: Tensor | None = None
+        inputs: Inputs = given[0] if len(given) == 1 else given
+        if self.encoded is not None:
+            inputs, fine = self.encoded(given[0])
+        if self.inputs is not None:
+            inputs = dict(zip(self.inputs, given, strict=True))
+        each = [self.bare.with_weights(self._draw(draw), inputs) for draw in range(self.samples)]
+        found = self.served(torch.stack(each))
+        return found if fine is None else {name: _only(fine, v) for name, v in found.items()}
+
+
+def _only(fine: Tensor, values: Tensor) -> Tensor:
+    """The values, NaN in the other rows; flags are as they are, since NaN is never inside."""
+    if values.dtype == torch.bool:
+        return values
+    return values.where(fine.reshape(-1, *(1,) * (values.dim() - 1)), math.nan)
+
+
+class _Bare(nn.Module):
+    """The network without its random weights, to be called with those of a draw."""
+
+    def __init__(self, net: nn.Module, outputs: Outputs | None) -> None:
+        super().__init__()
+        self.outputs = outputs or tensor_of
+        self.net = plain(net).cpu().eval()
+        self.places: list[list[tuple[nn.Module, str]]] = []  # of each tensor, by all its names
+        self.dtypes: list[torch.dtype] = []
+        paths = {id(module): path for path, module in reversed(list(net.named_modules()))}
+        for module in bayesian_modules(net):
+            inside = self.net.get_submodule(paths[id(module)])
+            for entry in module.layout.entries:
+                owners = [place(inside, name) for name in entry.names]
+                self.dtypes.append(dtype_of(*owners[0]))
+                for owner, last in owners:
+                    del owner._parameters[last]
+                self.places.append(owners)
+
+    def with_weights(self, weights: Sequence[Tensor], inputs: Inputs) -> Tensor:
+        """Outputs for one draw."""
+        try:
+            for owners, tensor in zip(self.places, weights, strict=True):
+                for owner, last in owners:
+                    owner.__dict__[last] = tensor
+            return self.outputs(called(self.net, inputs))
+        finally:
+            for owners in self.places:
+                for owner, last in owners:
+                    owner.__dict__.pop(last, None)

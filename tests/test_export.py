@@ -1,0 +1,184 @@
+"""One file that runs without this library: the same numbers as `predict_at`, in two runtimes."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import bayesdiv as bd
+from bayesdiv.calibration import Intervals, Sets, Temperature
+from bayesdiv.outliers import Threshold, mutual_information
+from bayesdiv.serving.columns import Category, Number
+from bayesdiv.serving.graph import Units
+from serving.running import assert_equal, expected, runner
+
+SUFFIXES = (".pt2", ".onnx")
+COLUMNS = (Number("when", 1.7e9, 1e3, unit="s"), Category("colour", ("red", "green", "blue")))
+
+
+def network(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, 16), nn.SiLU(), nn.Linear(16, outputs))
+
+
+def bayesian(inputs: int, outputs: int) -> bd.Bayesian:
+    torch.manual_seed(0)
+    return bd.bayesianize(network(inputs, outputs), bd.FanIn(), start=0.3)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A model of raw columns and calibrated intervals, its draws, its files."""
+    net, likelihood, folder = bayesian(4, 2), bd.HeteroscedasticGaussian(), tmp_path_factory
+    weights = bd.draw_weights(net, 3)
+    held, y = torch.randn(50, 4), torch.randn(50)
+    predictive = bd.predict_at(net, likelihood, held, weights)
+    calibration = (
+        Intervals.fit(predictive, y, level=0.8),
+        Threshold.fit(mutual_information(predictive)),
+    )
+    made = {
+        suffix: bd.export(
+            net,
+            likelihood,
+            held,
+            folder.mktemp("table") / f"net{suffix}",
+            columns=COLUMNS,
+            units=Units(5e8, 10.0, "m"),
+            calibration=calibration,
+            weights=weights,
+        )
+        for suffix in SUFFIXES
+    }
+    return net, likelihood, weights, calibration, made
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    net, likelihood, folder = bayesian(3, 4), bd.Classes(), tmp_path_factory.mktemp("classes")
+    weights = bd.draw_weights(net, 3)
+    held, y = torch.randn(60, 3), torch.randint(4, (60,))
+    cooler = Temperature.fit(bd.predict_at(net, likelihood, held, weights), y)
+    sets = Sets.fit(cooler(bd.predict_at(net, likelihood, held, weights)), y, share=1.0)
+    made = {
+        suffix: bd.export(
+            net,
+            likelihood,
+            held[:1],
+            folder / f"net{suffix}",
+            classes=list("abcd"),
+            calibration=(cooler, sets),
+            weights=weights,
+        )
+        for suffix in SUFFIXES
+    }
+    return net, likelihood, weights, (cooler, sets), made
+
+
+def raw_and_encoded(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    when = 1.7e9 + 1e3 * torch.randn(rows, dtype=torch.float64)
+    colour = torch.randint(3, (rows,))
+    standard = ((when - 1.7e9) / 1e3).float()
+    hot = nn.functional.one_hot(colour, 3).float()
+    return torch.stack([when, colour.double()], 1), torch.cat([standard[:, None], hot], 1)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("rows", [1, 7, 512])
+def test_raw_columns_give_what_predict_at_gives_in_the_units_of_the_target(table, suffix, rows):
+    net, likelihood, weights, (intervals, limit), made = table
+    raw, x = raw_and_encoded(rows)
+    predictive = bd.predict_at(net, likelihood, x, weights)
+    wanted = expected(predictive)
+    low, high = intervals(predictive)
+    wanted |= {"conformal_low": low, "conformal_high": high}
+    found = runner(made[suffix].path)(raw)
+    assert set(found) == {*wanted, "unusual"}
+    for name in ("mean", "low", "high", "conformal_low", "conformal_high"):
+        # 5e8 + 10 y keeps seven digits of y in double precision, and none in single.
+        found[name] = (found[name] - 5e8) / 10
+    found["scale"] = found["scale"] / 10
+    found |= {name: found[name] / 100 for name in ("epistemic", "aleatoric")}
+    assert_equal(found, wanted, 1e-5)
+    assert torch.equal(found["unusual"], limit.flags(found["outlier_score"]))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("rows", [1, 7, 512])
+def test_classes_give_what_predict_at_gives(classes, suffix, rows):
+    net, likelihood, weights, (cooler, sets), made = classes
+    x = torch.randn(rows, 3)
+    predictive = cooler(bd.predict_at(net, likelihood, x, weights))
+    found = runner(made[suffix].path)(x)
+    assert_equal(found, expected(predictive), 1e-5)
+    assert (found["conformal_set"] != sets(predictive)).float().mean() < 0.01  # but for ties
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_that_cannot_be_encoded_get_nan_and_leave_the_others_alone(table, suffix):
+    raw, _ = raw_and_encoded(5)
+    wrong = raw.clone()
+    wrong[1, 1], wrong[2, 1], wrong[3, 0] = 3.0, 0.5, torch.inf
+    run = runner(table[-1][suffix].path)
+    before, after = run(raw), run(wrong)
+    for name in ("mean", "low", "scale", "outlier_score"):
+        assert after[name].isnan().tolist() == [False, True, True, True, False]
+        assert torch.equal(after[name][[0, 4]], before[name][[0, 4]])
+
+
+def test_metadata_describe_inputs_columns_units_and_weights(table, classes):
+    onnx = pytest.importorskip("onnx")
+    written = onnx.load(table[-1][".onnx"].path).metadata_props
+    told = json.loads(next(one.value for one in written if one.key == "bayesdiv"))
+    extra = {"bayesdiv.json": ""}
+    torch.export.load(table[-1][".pt2"].path, extra_files=extra)
+    assert told == json.loads(extra["bayesdiv.json"]) == table[-1][".pt2"].metadata
+    assert told["bayesdiv"] == bd.__version__
+    assert told["inputs"] == {"columns": {"shape": ["rows", 2], "dtype": "float64"}}
+    assert told["columns"][1]["categories"] == ["red", "green", "blue"]
+    assert told["target"] == {"loc": 5e8, "scale": 10.0, "name": "m"}
+    assert told["calibration"] == [saved.state() for saved in table[3]]
+    assert classes[-1][".onnx"].metadata["classes"] == list("abcd")
+    assert len(told["weights_sha256"]) == 64
+
+
+def test_the_checksum_is_that_of_the_weights(tmp_path):
+    net = bayesian(3, 4)
+    one, two = bd.draw_weights(net, 1), bd.draw_weights(net, 1)
+    sums = [
+        bd.export(net, bd.Classes(), torch.zeros(1, 3), tmp_path / "net.pt2", weights=weights)
+        .metadata["weights_sha256"]
+        for weights in (one, two, one)
+    ]  # fmt: skip
+    assert sums[0] == sums[2] != sums[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"path": "net.txt"}, r"path must end in .onnx or .pt2, got net.txt"),
+        ({"level": 1.0}, r"level must lie inside \(0, 1\), got 1.0"),
+        ({"columns": COLUMNS[1:]}, r"columns fill 3 inputs of the network, got an example of"),
+        ({"example": "rows"}, r"example must be a tensor"),
+        ({"calibration": (Sets(0.9, None, torch.ones(1)),)}, r"fit them with share=1.0"),
+        ({"calibration": (Sets(0.9, 1.0, torch.ones(2)),)}, r"one threshold for all rows, got 2"),
+        ({"calibration": ("spread",)}, r"calibration must hold what"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_sentence(changes, sentence):
+    given = {"example": torch.zeros(1, 4), "path": "net.pt2", **changes}
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        bd.export(bayesian(4, 2), bd.Classes(), **given)
+
+
+def test_more_than_one_onnx_file_holds_is_refused_with_what_shrinks_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("bayesdiv.serving.files.LARGEST_ONNX", 1000)
+    with pytest.raises(ValueError, match=r"at most 2 GB, got .* precision=Int8\(\) or fewer"):
+        bd.export(bayesian(4, 2), bd.Classes(), torch.zeros(1, 4), tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_a_sentence_says_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("bayesdiv.serving.files.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'bayesdiv\[export\]', or write a"):
+        bd.export(bayesian(4, 2), bd.Classes(), torch.zeros(1, 4), tmp_path / "net.onnx", 1)
