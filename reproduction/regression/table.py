@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesdiv.app import runs
-from bayesdiv.app.data.uci import PAPER, SETS
+from bayesdiv.app.data.uci import SETS
 from reproduction.contenders import title
 from reproduction.item import Effort, Tell
 from reproduction.published import NOT_RERUN, PUBLISHED_AS, Spread
 from reproduction.regression import results as regression_results
+from reproduction.regression.rows import SETS as PAPER
 from reproduction.regression.training import COLUMNS, Protocol
 from reproduction.tables import tex
 

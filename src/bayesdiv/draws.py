@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
@@ -29,6 +30,7 @@ Outputs = Callable[[Any], Tensor]
 # are then faster than a batch of draws, whose outputs leave the cache and whose convolutions
 # `torch.vmap` turns into grouped ones: twice as fast at once, nine times with many rows.
 BUSY = 1 << 13
+_HOOKS = "torch.vmap has no rule for hooks on saved tensors, which gradient checkpointing uses"
 _log = logging.getLogger("bayesdiv.draws")
 # Whether `torch.vmap` has a rule for every part of a model, by its mode, training or not.
 _has_rules: "WeakKeyDictionary[nn.Module, dict[bool, bool]]" = WeakKeyDictionary()
@@ -74,15 +76,16 @@ class Vectorized(Over):
         if compiling():
             return together(*weights)
         try:
-            with _attention_by_products(weights[0].device):
+            with _attention_by_products(weights[0].device), disable_saved_tensors_hooks(_HOOKS):
                 return together(*weights)
         except RuntimeError as error:
             told = str(error).lower()
-            if "vmap" not in told and "batching rule" not in told:
+            if not any(word in told for word in ("vmap", "batching rule", "functorch")):
                 raise
             raise _NoRule(
-                "torch.vmap has no rule for a part of this network, such as batch norm or LSTM: "
-                "give over=bayesdiv.Looped(), to the objective and to predict"
+                "torch.vmap has no rule for a part of this network, such as batch norm, LSTM or "
+                "gradient checkpointing: give over=bayesdiv.Looped(), to the objective and to "
+                "predict"
             ) from error
 
 
@@ -262,8 +265,13 @@ def _single(weights: Weights) -> bool:
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if compiling() or not _single(weights) or recording(weights[0]) or _known(model):
+    if compiling() or not _single(weights) or recording(weights[0]):
         return Vectorized()(run, weights)
+    if _known(model):
+        try:
+            return Vectorized()(run, weights)
+        except _NoRule:  # such as checkpointing that was switched on meanwhile
+            _has_rules.pop(model)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
     cards = [weights[0].device] if on_gpu(weights[0]) else []
     before, random = _buffers(model), torch.get_rng_state()

@@ -468,11 +468,81 @@ def test_predict_adds_class_probabilities_and_entropy(classes):
     assert (out["entropy"] >= out["mutual_information"] - 1e-6).all()
 
 
-def test_a_few_shares_in_percent_are_categories(capsys):
+def test_shares_in_percent_are_numbers(capsys):
     table(dose=["5%", "10%", "20%"] * 20)[["a", "dose", "y"]].to_csv("doses.csv", index=False)
     assert call("train", "doses.csv", "--out", "run", *QUICK) == 0
     columns = json.loads(Path("run/settings.json").read_text())["encoder"]["columns"]
-    assert columns[1]["categories"] == ["10%", "20%", "5%"]
+    assert columns[1]["unit"] == "%"
+    assert columns[1]["loc"] == pytest.approx(35 / 3, rel=0.2)
+
+
+def test_rows_that_cannot_be_read_are_flagged_and_the_others_predicted(run, capsys):
+    frame = table(5).astype({"a": object}).drop(columns="y")
+    frame.loc[1, "a"], frame.loc[2, "colour"], frame.loc[3, "b"] = "many", "green", np.nan
+    frame.to_csv("new.csv", index=False)
+    capsys.readouterr()
+    assert call("predict", run, "new.csv", "-o", "out.csv") == 0
+    assert "rows that could not be read: 3, see the column problem" in capsys.readouterr().err
+    out = pd.read_csv("out.csv", keep_default_na=False)
+    assert out["problem"].tolist() == [
+        "",
+        "column 'a' must hold numbers, got 'many'",
+        "column 'colour' must have one of the training rows' values 'blue', 'red', got 'green'",
+        "column 'b' must hold numbers, got none",
+        "",
+    ]
+    assert [text != "" for text in out["predicted_mean"]] == [True, False, False, False, True]
+    table(5).loc[[0, 4]].to_csv("good.csv", index=False)
+    assert call("predict", run, "good.csv", "-o", "alone.csv") == 0
+    alone = pd.read_csv("alone.csv")["predicted_mean"]
+    assert out["predicted_mean"].iloc[[0, 4]].astype(float).tolist() == pytest.approx(
+        alone.tolist()
+    )
+
+
+def test_the_parts_of_the_uncertainty_add_up(run, classes):
+    assert call("predict", run, classes, "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv")
+    both = out["epistemic_scale"] ** 2 + out["aleatoric_scale"] ** 2
+    np.testing.assert_allclose(both, out["predicted_scale"] ** 2, rtol=1e-4)
+    assert call("train", classes, "--target", "y", "--out", "classes", *QUICK) == 0
+    assert call("predict", "classes", classes, "-o", "told.csv") == 0
+    told = pd.read_csv("told.csv")
+    both = told["mutual_information"] + told["expected_entropy"]
+    np.testing.assert_allclose(both, told["entropy"], rtol=1e-4)
+
+
+def test_a_run_is_evaluated_on_a_new_file(run, capsys):
+    new = table(90).tail(30)
+    new.to_csv("new.csv", index=False)
+    capsys.readouterr()
+    assert call("evaluate", run, "new.csv") == 0
+    shown = capsys.readouterr().out
+    assert call("predict", run, "new.csv", "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv")
+    rmse = np.sqrt(np.mean((out["predicted_mean"] - new["y"].to_numpy()) ** 2))
+    assert f"{rmse:.3f}" in shown
+    new.drop(columns="y").to_csv("less.csv", index=False)
+    assert call("evaluate", run, "less.csv") == 2
+    assert "less.csv must have the target 'y' to be evaluated on" in complaint(capsys)
+
+
+def test_a_run_remembers_how_its_file_was_written_and_parted(capsys):
+    frame = table(day=[f"{1 + k % 28:02}.{1 + k // 28:02}.2024" for k in range(60)], id="x")
+    frame.loc[3, "a"] = np.nan
+    frame.to_csv("t.csv", index=False, sep=":", decimal=",", encoding="latin-1")
+    ways = ["--separator", ":", "--decimal", ",", "--encoding", "latin-1", "--drop", "id"]
+    ways += ["--impute", "--split", "time:day", "--target", "y"]
+    assert call("train", "t.csv", *ways, "--out", "run", *QUICK) == 0
+    told = capsys.readouterr()
+    assert "missing values are filled and marked: 1 in 'a'" in told.err
+    assert "column 'day' parts the rows and is no input" in told.err
+    assert call("evaluate", "run") == 0
+    assert capsys.readouterr().out.splitlines()[:5] == told.out.splitlines()[:5]
+    assert call("predict", "run", "t.csv", "-o", "out.csv") == 0
+    out = pd.read_csv("out.csv", sep=":")
+    assert out["problem"].isna().all()
+    assert np.isfinite(out["predicted_mean"]).all()
 
 
 def test_predictions_take_names_that_are_free(classes, capsys):
@@ -714,9 +784,18 @@ def missing_value(path: Path) -> None:
     frame.to_csv(path, index=False)
 
 
-def percents(path: Path) -> None:
-    shares = [f"{5 + k / 10}%" for k in range(60)]
+def commas(path: Path) -> None:
+    shares = [f"{5 + k / 10}".replace(".", ",") for k in range(60)]
     table(share=shares)[["a", "share", "y"]].to_csv(path, index=False)
+
+
+def names(path: Path) -> None:
+    owner, street = ([f"{name} {k}" for k in range(60)] for name in ("Ms", "Street"))
+    table(owner=owner, street=street).to_csv(path, index=False)
+
+
+def good(path: Path) -> None:
+    table().to_csv(path, index=False)
 
 
 def damaged_run(run: Path, file: str, content: bytes) -> None:
@@ -730,33 +809,40 @@ BAD_DATA = [
     ("header.csv", lambda p: p.write_text("a,b,y\n"), [], "header"),
     ("few.csv", lambda p: table(5).to_csv(p, index=False), [], "at least 10 rows"),
     ("binary.csv", lambda p: p.write_bytes(bytes(range(256))), [], "binary.csv"),
-    ("t.txt", lambda p: p.write_text("a,y\n1,2\n"), [], ".csv or .parquet"),
+    ("t.json", lambda p: p.write_text("a,y\n1,2\n"), [], ".xlsx or .parquet"),
     (
         "nan.csv",
         missing_value,
         [],
-        "got missing values: 1 in 'a', the first in row 4: fill them or drop those rows",
+        "got missing values: 1 in 'a', the first in row 4: fill them by --impute, drop columns",
     ),
-    ("percent.csv", percents, [], "got '5.0%' in row 1: take the percent signs away"),
-    ("percent.csv", percents, ["--target", "share"], "take the percent signs away"),
+    ("comma.csv", commas, [], "got '5,0' in row 1: give --decimal ,"),
+    ("comma.csv", commas, ["--target", "share"], "give --decimal ,"),
+    ("names.csv", names, ["--target", "y"], "drop it by --drop owner,street"),
+    ("names.csv", names, [], "'Street 2' and 57 more: choose another --target"),
+    ("t.csv", good, ["--header", "perhaps"], "header must be yes or no, got perhaps"),
+    ("t.csv", good, ["--decimal", "x"], "decimal must be . or , got x"),
+    ("t.csv", good, ["--split", "y"], "split must be time:COLUMN or group:COLUMN, got y"),
+    ("t.csv", good, ["--test", "none.csv"], "must be a file that exists, got none.csv"),
+    ("t.csv", good, ["--drop", "z"], "t.csv must have the column 'z'"),
     ("one.csv", lambda p: table(y="same").to_csv(p, index=False), [], "same"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--target", "yy"], "'yy'"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "-1"], "noise"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--noise", "nan"], "noise"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--bias", "what"], "LABEL:KEEP"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--epochs", "0"], "epochs"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--learning_rate", "-1"], "learning_rate"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--strength", "-1"], "strength"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--start", "0"], "start"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--hidden", "[0]"], "at least one unit"),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--epochs", "many"], "many"),
+    ("t.csv", good, ["--target", "yy"], "'yy'"),
+    ("t.csv", good, ["--noise", "-1"], "noise"),
+    ("t.csv", good, ["--noise", "nan"], "noise"),
+    ("t.csv", good, ["--bias", "what"], "LABEL:KEEP"),
+    ("t.csv", good, ["--epochs", "0"], "epochs"),
+    ("t.csv", good, ["--learning_rate", "-1"], "learning_rate"),
+    ("t.csv", good, ["--strength", "-1"], "strength"),
+    ("t.csv", good, ["--start", "0"], "start"),
+    ("t.csv", good, ["--hidden", "[0]"], "at least one unit"),
+    ("t.csv", good, ["--epochs", "many"], "many"),
     (
         "t.csv",
         lambda p: table().to_csv(p, index=False),
         ["--divergence", "JSA", "--divergence.alpha", "1.5"],
         "alpha must lie in [0, 1], got 1.5",
     ),
-    ("t.csv", lambda p: table().to_csv(p, index=False), ["--divergence", "JSX"], "JSX"),
+    ("t.csv", good, ["--divergence", "JSX"], "JSX"),
 ]
 
 

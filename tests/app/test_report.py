@@ -564,17 +564,11 @@ def test_the_command_writes_the_page_and_says_where(made, capsys):
     assert [path.name for path in Path("new").iterdir()] == ["page.html"]
 
 
-def test_a_bar_is_shown_on_a_terminal_once_the_work_takes_a_while(monkeypatch):
+def test_a_terminal_shows_what_is_being_done(made, monkeypatch, tmp_path):
     screen = Console(file=io.StringIO(), force_terminal=True, width=80)
     monkeypatch.setattr(command, "errors", screen)
-    with command._bar(2) as tell:
-        tell("soon done")
-    assert "soon done" not in screen.file.getvalue()
-    monkeypatch.setattr(command, "PATIENCE", 0.0)
-    with command._bar(2) as tell:
-        tell("long work")
-        while "long work" not in screen.file.getvalue():
-            pass
+    assert call("report", made / "numbers" / "kl", "-o", tmp_path / "page.html") == 0
+    assert "reading" in screen.file.getvalue()
 
 
 # In a browser --------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def numbers(title: str, first: str, others: Iterable[str]) -> Table:
 
 def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     """The metrics of a run, a row for each part of the data."""
-    parts = {part: result[part] for part in ("validation", "test") if part in result}
+    parts = {part: result[part] for part in ("validation", "test", "new") if part in result}
     first = next(iter(parts.values()))
     keys = [key for key in first if all(key in part for part in parts.values())]
     table = numbers(title, "part", keys)

@@ -1,13 +1,15 @@
 """What several commands take: which data, which divergence, how to train."""
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesdiv import divergence as divergences
 from bayesdiv.app import task as tasks
-from bayesdiv.app.data.loading import opened, parted
+from bayesdiv.app.data.files import KNOWN, Written
+from bayesdiv.app.data.loading import opened, parted, reading_of
 from bayesdiv.app.data.noise import Bias
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.data.table import Table
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
     from bayesdiv.app.data.images import Images
+
+
+FIRST = ("data", "target", "noise", "bias", "task", "seed")
+WRITTEN = ("separator", "decimal", "encoding", "header", "sheet")
+READING = ("drop", "impute", "test", "split", *WRITTEN)
 
 
 def command_parser(description: str, example: str) -> "ArgumentParser":
@@ -34,14 +41,30 @@ def add_data(command: "ArgumentParser") -> None:
     command.add_argument(
         "data",
         type=str,
-        help="a data set by name, such as diabetes, digits or concrete, or a .csv or .parquet file",
+        help=f"a data set by name, such as diabetes, digits or concrete, or {KNOWN}",
     )
-    noise = "standard deviation of noise added once to all inputs"
-    command.add_argument("--noise", type=float, default=0.0, help=noise)
     known = " or ".join(tasks.names())
     add_text(command, "--target", "column to predict; the last if not given")
-    add_text(command, "--bias", "LABEL:KEEP, a class and the share of it to keep: malignant:0.2")
     add_text(command, "--task", f"what the target is: {known}; else decided from its values")
+    add_text(command, "--drop", "columns to leave out: id or id,name")
+    filled = "fill missing values by medians or the commonest category, and mark where"
+    command.add_argument("--impute", action="store_true", help=filled)
+    add_text(command, "--test", "a file with the rows to test on")
+    apart = "time:COLUMN tests on the latest rows, group:COLUMN keeps groups of rows in one part"
+    add_text(command, "--split", apart)
+    add_written(command)
+    noise = "standard deviation of noise added once to all inputs"
+    command.add_argument("--noise", type=float, default=0.0, help=noise)
+    add_text(command, "--bias", "LABEL:KEEP, a class and the share of it to keep: malignant:0.2")
+
+
+def add_written(command: "ArgumentParser") -> None:
+    """The arguments that say how a file is written."""
+    add_text(command, "--separator", "what parts the fields of a text file, such as ; or tab")
+    add_text(command, "--decimal", "the decimal sign, . or ,")
+    add_text(command, "--encoding", "of a text file, such as latin-1; UTF-8 if not given")
+    add_text(command, "--header", "whether the first line has the names of the columns: yes or no")
+    add_text(command, "--sheet", "of an Excel file; the first if not given")
 
 
 def add_text(command: "ArgumentParser", name: str, said: str) -> None:
@@ -65,8 +88,7 @@ def page_path(settings: "Namespace") -> Path:
 
 def open_data(settings: "Namespace") -> "Table | Images":
     """The data that a command is to use, read once."""
-    task = None if settings.task is None else tasks.named(settings.task)
-    return opened(settings.data, target=settings.target, task=task)
+    return opened(settings.data, **reading_of(settings.as_dict()))
 
 
 def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Splits:
@@ -75,13 +97,20 @@ def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Spl
     return parted(source, seed=seed, noise=settings.noise, bias=bias)
 
 
+def written_of(settings: "Namespace", source: Mapping[str, Any]) -> Written:
+    """How a new file is written: as the options say, else as the file of the run was."""
+    given = {name: settings[name] or source.get(name) for name in WRITTEN}
+    written: Written = reading_of({"target": None, **given})["written"]
+    return written
+
+
 def data_settings(settings: "Namespace") -> dict[str, Any]:
     """Where the data come from, to be kept with a result; a file by its whole path."""
-    names = ("data", "target", "noise", "bias", "task", "seed")
-    told = {name: settings[name] for name in names}
-    if Path(settings.data).exists():
-        told["data"] = str(Path(settings.data).resolve())
-    return told
+    told = {name: settings[name] for name in (*FIRST, *READING)}
+    for name in ("data", "test"):
+        if told[name] is not None and Path(told[name]).exists():
+            told[name] = str(Path(told[name]).resolve())
+    return {name: value for name, value in told.items() if name in FIRST or value}
 
 
 def training_of(settings: "Namespace") -> Training:

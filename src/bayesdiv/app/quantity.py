@@ -91,11 +91,16 @@ class Quantity:
         return value * self.scale if unit == TARGET else value
 
     def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
-        """Mean, standard deviation and the ends of the interval of this level."""
+        """Mean, standard deviation, the ends of the interval of this level, and the two parts.
+
+        The parts are standard deviations: their squares add up to that of the whole.
+        """
         low, high = predictive.interval(level)
         return {
             "predicted_mean": self.to_units(predictive.mean),
             "predicted_scale": self.to_distance(predictive.variance.sqrt()),
             "predicted_low": self.to_units(low),
             "predicted_high": self.to_units(high),
+            "epistemic_scale": predictive.epistemic.sqrt() * self.scale,
+            "aleatoric_scale": predictive.aleatoric.sqrt() * self.scale,
         }

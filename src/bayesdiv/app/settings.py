@@ -14,7 +14,7 @@ from bayesdiv import divergence as divergences
 from bayesdiv.app import runs, schema
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.encoder import Encoder
-from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.loading import load, reading_of
 from bayesdiv.app.data.noise import Bias
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import RECIPES, Experiment, Training, build
@@ -50,7 +50,7 @@ def fingerprint(splits: Splits) -> str:
     The same wherever the data come from: a file may move, and it may change under its name.
 
     Examples:
-        >>> from bayesdiv.app.data.loading import load
+        >>> from bayesdiv.app.data.loading import load, reading_of
         >>> fingerprint(load("diabetes")) == fingerprint(load("diabetes", seed=1))
         False
     """
@@ -172,11 +172,10 @@ def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> 
     try:
         splits = load(
             source["data"],
-            target=source["target"],
             seed=source["seed"],
             noise=source["noise"],
             bias=None if source["bias"] is None else Bias.parse(source["bias"]),
-            task=None if source["task"] is None else tasks.named(source["task"]),
+            **reading_of(source),
         )
     except OSError as error:
         raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None

@@ -11,6 +11,11 @@ def compiling() -> bool:
     return torch.compiler.is_compiling()
 
 
+def traced() -> bool:
+    """Whether a compiler or a transform such as `torch.vmap` runs what is called."""
+    return compiling() or torch._C._are_functorch_transforms_active()
+
+
 def has_gpu() -> bool:
     """Whether this machine has a CUDA device."""
     return torch.cuda.is_available()

@@ -1,7 +1,7 @@
 """Any module turned Bayesian: its weights become draws of a posterior over one flat vector."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.parameter import is_lazy
 
+from bayesdiv.compute.devices import traced
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.pieces import pieces
-from bayesdiv.model.placeholders import converted, dtype_of, emptied, place, without
+from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, emptied, place, without
 from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import Prior, PriorFor, prior_scale, side_by_side
+from bayesdiv.model.recomputing import may_recompute, recomputable
 
 
 class Bayesian(nn.Module):
@@ -44,6 +46,8 @@ class Bayesian(nn.Module):
         owners = [(name, *place(module, name)) for name in names]
         # Where the weights of a call go: their modules, the attribute, the name.
         self._places = [(owner, last, name) for name, owner, last in owners]
+        self._empty: list[Placeholder] = [getattr(owner, last) for _, owner, last in owners]
+        self.may_recompute = may_recompute(module)
         self._sizes = layout.sizes
         if layout.channels_last:
             # In the state, so that one of another order of the flat vector is refused.
@@ -73,19 +77,31 @@ class Bayesian(nn.Module):
         if weights.dim() > 1:
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             return each(weights, inputs, named)
-        tensors = self._tensors(weights)
-        empty = [owner.__dict__[last] for owner, last, _ in self._places]
-        try:
+
+        def run(tensors: Mapping[str, Tensor]) -> Any:
+            try:
+                self._put(tensors)
+                return self.module(*inputs, **named)
+            finally:
+                self._put(None)
+
+        if self.may_recompute and torch.is_grad_enabled() and not traced():
+            return recomputable(run, self._tensors, weights, self.layout, self._put)
+        return run(self._tensors(weights))
+
+    def _put(self, tensors: Mapping[str, Tensor] | None) -> None:
+        """Put tensors in their places, or the placeholders back."""
+        if tensors is None:
+            for (owner, last, _), placeholder in zip(self._places, self._empty, strict=True):
+                owner.__dict__[last] = placeholder
+        else:
             for owner, last, name in self._places:
                 owner.__dict__[last] = tensors[name]
-            return self.module(*inputs, **named)
-        finally:
-            for (owner, last, _), placeholder in zip(self._places, empty, strict=True):
-                owner.__dict__[last] = placeholder
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Bayesian":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        converted([(owner, last) for owner, last, _ in self._places], fn)
+        self._empty = converted(self._empty, fn)
+        self._put(None)
         return self
 
     def _tensors(self, weights: Tensor) -> dict[str, Tensor]:

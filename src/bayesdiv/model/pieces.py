@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bayesdiv.compute.devices import compiling
+from bayesdiv.compute.devices import traced
 
 # Below, one concatenation of all gradients is faster than a copy of each.
 LARGE = 1 << 24
@@ -23,8 +23,7 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         >>> [len(piece) for piece in pieces(torch.zeros(5), [3, 2])]
         [3, 2]
     """
-    traced = compiling() or torch._C._are_functorch_transforms_active()
-    if vector.numel() < LARGE or not vector.requires_grad or traced:
+    if vector.numel() < LARGE or not vector.requires_grad or traced():
         return cast(tuple[Tensor, ...], vector.split(list(sizes)))
     gradient = _Gradient(vector)
     ends = torch.tensor(sizes).cumsum(0).tolist()

@@ -67,14 +67,12 @@ def place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     return module.get_submodule(path), last
 
 
-def converted(owners: Iterable[tuple[nn.Module, str]], fn: Callable[[Tensor], Tensor]) -> None:
-    """Let placeholders follow their module, whose tensors `fn` moves or converts."""
-    made: dict[torch.dtype, Placeholder] = {}
-    for owner, last in owners:
-        dtype = dtype_of(owner, last)
-        if dtype not in made:
-            made[dtype] = Placeholder(fn(torch.empty(0, dtype=dtype)).dtype)
-        owner.__dict__[last] = made[dtype]
+def converted(empty: list[Placeholder], fn: Callable[[Tensor], Tensor]) -> list[Placeholder]:
+    """Placeholders that follow their module, whose tensors `fn` moves or converts."""
+    kinds = {one.dtype: Placeholder(one.dtype) for one in empty}
+    for dtype, made in kinds.items():
+        made.dtype = fn(torch.empty(0, dtype=dtype)).dtype
+    return [kinds[one.dtype] for one in empty]
 
 
 def dtype_of(owner: nn.Module, name: str) -> torch.dtype:

@@ -6,6 +6,30 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from bayesdiv.model.recomputing import reentrant
+
+# From a number and what it depends on to its gradients, None by what it does not depend on.
+Gradients = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor | None]]
+
+
+def gradients_of(total: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The gradients by these parameters, which keep their own."""
+    return torch.autograd.grad(total, parameters, allow_unused=True)
+
+
+def gradients_by_backward(total: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The same where a reentrant checkpoint is in the graph, which refuses all but `backward`."""
+    if not reentrant(total):
+        return gradients_of(total, parameters)
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    total.backward()
+    found = [parameter.grad for parameter in parameters]
+    for parameter, own in zip(parameters, before, strict=True):
+        parameter.grad = own
+    return found
+
 
 class Part(NamedTuple):
     """A summand of the loss: what is differentiated, one number, and its value for each trial."""
@@ -19,6 +43,7 @@ def in_turn(
     counts: Sequence[int],
     penalty: Callable[[], Part],
     parameters: Sequence[nn.Parameter],
+    differentiate: Gradients = gradients_of,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of all groups of draws and the penalty, and the two for each trial.
 
@@ -31,8 +56,9 @@ def in_turn(
         counts: draws in each group.
         penalty: the part that does not depend on draws.
         parameters: what the gradients are taken by.
+        differentiate: how.
     """
-    made = _InTurn.apply(group, counts, penalty, *parameters)  # type: ignore[no-untyped-call]
+    made = _InTurn.apply(group, counts, penalty, differentiate, *parameters)  # type: ignore[no-untyped-call]
     return cast(tuple[Tensor, Tensor, Tensor], made)
 
 
@@ -43,12 +69,16 @@ class _InTurn(torch.autograd.Function):
         group: Callable[[int], Part],
         counts: Sequence[int],
         penalty: Callable[[], Part],
+        differentiate: Gradients,
         *parameters: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gradients: list[Tensor | None] = [None] * len(parameters)
         # The penalty first: what it needs beside its gradients is gone before a draw is made.
-        last = _differentiated(penalty, parameters, gradients)
-        parts = [_differentiated(lambda n=n: group(n), parameters, gradients) for n in counts]  # type: ignore[misc]
+        last = _differentiated(penalty, parameters, gradients, gradients_of)
+        parts = [
+            _differentiated(lambda n=n: group(n), parameters, gradients, differentiate)  # type: ignore[misc]
+            for n in counts
+        ]
         ctx.gradients = gradients
         total = torch.stack([part.total for part in (*parts, last)]).sum()
         nll, divergence = torch.stack([part.each for part in parts]).sum(0), last.each
@@ -63,18 +93,20 @@ class _InTurn(torch.autograd.Function):
                 "draws that run in turn have gradients for one backward pass: give "
                 "over=Vectorized() for a second one"
             )
-        return (None, None, None, *(g if g is None else g.mul_(grad) for g in gradients))
+        return (None, None, None, None, *(g if g is None else g.mul_(grad) for g in gradients))
 
 
 def _differentiated(
-    make: Callable[[], Part], parameters: Sequence[Tensor], gradients: list[Tensor | None]
+    make: Callable[[], Part],
+    parameters: Sequence[Tensor],
+    gradients: list[Tensor | None],
+    differentiate: Gradients,
 ) -> Part:
     """A part without its graph, whose gradients were added to those so far."""
     with torch.enable_grad():
         part = make()
     if part.total.requires_grad:
-        found = torch.autograd.grad(part.total, parameters, allow_unused=True)
-        for index, new in enumerate(_own(found)):
+        for index, new in enumerate(_own(differentiate(part.total, parameters))):
             gradients[index] = _added(gradients[index], new)
     return Part(part.total.detach(), part.each.detach())
 

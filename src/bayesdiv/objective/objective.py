@@ -19,7 +19,7 @@ from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.pieces import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.objective.in_turn import Part, in_turn
+from bayesdiv.objective.in_turn import Part, gradients_by_backward, gradients_of, in_turn
 from bayesdiv.objective.strength import Strength, WarmUp, as_strength
 
 # Weights whose prior is kept as a vector between steps; that of more is made anew in each.
@@ -217,7 +217,9 @@ class Objective(nn.Module):
             return Part(_finite_sum(total), divergence)
 
         parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
-        total, nll, divergence = in_turn(group, counts, penalty, parameters)
+        again = any(module.may_recompute for module in self._bayesian(model))
+        way = gradients_by_backward if again else gradients_of
+        total, nll, divergence = in_turn(group, counts, penalty, parameters, way)
         return Loss(total, nll, divergence.expand_as(nll))
 
     @property

@@ -130,8 +130,8 @@ def test_a_misspelt_name_gets_the_closest_one_and_no_list(typed, meant):
     with pytest.raises(DataError) as caught:
         load(typed)
     assert str(caught.value) == (
-        f"data must be a .csv or .parquet file or the name of a data set, got {typed!r}; "
-        f"did you mean {meant!r}?"
+        "data must be a .csv, .tsv, .txt, .xlsx or .parquet file or the name of a data set, got "
+        f"{typed!r}; did you mean {meant!r}?"
     )
 
 

@@ -199,11 +199,6 @@ def test_every_set_has_its_published_shape_and_columns_that_differ():
     assert all(name == known.name for name, known in uci.SETS.items())
 
 
-def test_the_papers_sets_are_eight_that_exist():
-    assert len(set(uci.PAPER)) == 8
-    assert set(uci.PAPER) <= set(uci.SETS)
-
-
 @real_data
 @pytest.mark.parametrize("name", uci.SETS)
 def test_a_real_table_is_the_file_in_ascending_order(monkeypatch, name):

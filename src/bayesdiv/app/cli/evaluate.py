@@ -1,27 +1,60 @@
-"""`bayesdiv evaluate`: print the test metrics of a run."""
+"""`bayesdiv evaluate`: print the metrics of a run, on its own rows or on those of another file."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app.console import print_metrics
+from bayesdiv.app.console import note, print_metrics
+from bayesdiv.app.data.files import KNOWN, read
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.experiment import evaluate as measured
-from bayesdiv.app.options import add_text, command_parser
-from bayesdiv.app.settings import reloaded, restore
+from bayesdiv.app.options import add_text, add_written, command_parser, written_of
+from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
 
 
 def parser() -> ArgumentParser:
     """The parser of this command."""
-    command = command_parser("Print the test metrics of a run.", "bayesdiv evaluate runs/diabetes")
+    command = command_parser(
+        "Print the metrics of a run: of its own validation and test rows, or of a new file.",
+        "bayesdiv evaluate runs/diabetes new.csv",
+    )
     command.add_argument("run", type=str, help="folder of a run")
+    command.add_argument(
+        "new", type=str, nargs="?", help=f"{KNOWN} with the columns of training and the target"
+    )
     add_text(command, "--data", "the file of training, where it has moved")
+    add_written(command)
     return command
 
 
 def evaluate(settings: Namespace) -> None:
-    """Print the test metrics of a run, computed anew from its data."""
+    """Print the metrics of a run, computed anew."""
     experiment, told = restore(Path(settings.run), settings.data)
+    if settings.new is not None:
+        print_metrics({"new": _on_new_rows(experiment, told, settings)}, settings.new)
+        return
     splits = reloaded(experiment, told, settings.run)
     parts = {"validation": splits.validation, "test": splits.test}
     found = {name: measured(experiment, splits, part) for name, part in parts.items()}
     print_metrics(found)
+
+
+def _on_new_rows(
+    experiment: Experiment, told: dict[str, Any], settings: Namespace
+) -> dict[str, float]:
+    """The metrics of the rows of a file that can be read and have a target."""
+    encoder, target = encoder_of(told), told["target"]
+    frame = read(settings.new, encoder, written_of(settings, told["data"]))
+    if target not in frame.columns:
+        raise DataError(f"{settings.new} must have the target {target!r} to be evaluated on")
+    problems = encoder.problems(frame)
+    good = np.array([not problem for problem in problems]) & frame[target].notna().to_numpy()
+    if not good.any():
+        raise DataError(f"{settings.new} must have a row that can be read, got: {problems[0]}")
+    if not good.all():
+        note(f"rows left out, as they cannot be read or have no target: {(~good).sum()}")
+    task, there = task_of(told), frame[good]
+    return task.measured(experiment.predict(encoder.encode(there)), task.encode(there[target]))

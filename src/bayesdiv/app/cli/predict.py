@@ -1,17 +1,20 @@
 """`bayesdiv predict`: predict the rows of a file with a trained run."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from torch import Tensor
 
 from bayesdiv.app import runs
-from bayesdiv.app.console import say
-from bayesdiv.app.data.files import read, read_text
-from bayesdiv.app.options import command_parser
+from bayesdiv.app.console import note, say
+from bayesdiv.app.data.files import KNOWN, read, read_text
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.options import add_written, command_parser, written_of
 from bayesdiv.app.settings import encoder_of, restore, task_of
 
 
@@ -19,15 +22,15 @@ def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
         "Predict the rows of a file with a trained run; adds columns to a copy of the table, with "
-        "a number after the name of one that it has already.",
+        "a number after the name of one that it has already. Rows that cannot be read have their "
+        "reason in the column problem.",
         "bayesdiv predict runs/diabetes new.csv -o predicted.csv",
     )
     command.add_argument("run", type=str, help="folder of a run")
-    command.add_argument(
-        "data", type=str, help="a .csv or .parquet file with the columns of training"
-    )
+    command.add_argument("data", type=str, help=f"{KNOWN} with the columns of training")
     command.add_argument("--out", "-o", type=str, required=True, help="a .csv file to write")
     command.add_argument("--level", type=float, default=0.9, help="of the predictive interval")
+    add_written(command)
     return command
 
 
@@ -41,18 +44,41 @@ def predict(settings: Namespace) -> None:
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run))
-    encoder = encoder_of(told)
-    frame = read(settings.data, encoder)
-    x = encoder.encode(frame)
-    predictive = experiment.predict(x)
-    columns = task_of(told).columns(predictive, settings.level)
-    copy, separator = read_text(settings.data)  # as it is written there: 007 stays 007
-    added = _renamed(columns, copy.columns)
+    encoder, written = encoder_of(told), written_of(settings, told["data"])
+    frame = read(settings.data, encoder, written)
+    problems = encoder.problems(frame)
+    good = np.array([not problem for problem in problems])
+    if not good.any():
+        raise DataError(f"{settings.data} must have a row that can be read, got: {problems[0]}")
+    x = encoder.encode(frame[good])
+    columns = task_of(told).columns(experiment.predict(x), settings.level)
+    copy, separator = read_text(settings.data, written)  # as it is written there: 007 stays 007
+    added = _renamed(
+        {**{name: _spread(values, good) for name, values in columns.items()}, "problem": problems},
+        copy.columns,
+    )
     for name, values in added.items():
-        copy[name] = values.numpy() if isinstance(values, torch.Tensor) else values
+        copy[name] = values
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
     rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
     say(f"{rows}: {out} with {', '.join(added)}")
+    if not good.all():
+        first = int(good.argmin())
+        note(
+            f"rows that could not be read: {(~good).sum()}, see the column problem; the first, "
+            f"row {first + 1}: {problems[first]}"
+        )
+
+
+def _spread(values: Tensor | Sequence[str], good: np.ndarray[Any, Any]) -> list[Any]:
+    """Values of the rows that could be read, and nothing in the others.
+
+    Examples:
+        >>> _spread(torch.tensor([1.5, 2.5]), np.array([True, False, True]))
+        [1.5, '', 2.5]
+    """
+    each = iter(values.tolist() if isinstance(values, torch.Tensor) else values)
+    return [next(each) if there else "" for there in good]
 
 
 def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:

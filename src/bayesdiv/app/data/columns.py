@@ -1,10 +1,10 @@
 """Columns of a table: what kind each is, and how its values become numbers."""
 
 import math
-import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +14,39 @@ from bayesdiv.app.data.splits import DataError
 if TYPE_CHECKING:
     from pandas import Series
 
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ]\d{1,2}:.*)?")
-_DATES = {"date", "datetime", "datetime64", "period", "time", "timedelta", "timedelta64"}
+_DATES = {"date", "datetime", "datetime64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
+_CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
+_UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
+_DAY = 86_400e9  # nanoseconds
 MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
 FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
-_CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string"}
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers, standardised: (value - loc) / scale."""
+    """A column of numbers, standardised: (value - loc) / scale.
+
+    Args:
+        name: of the column.
+        loc: mean of the training rows.
+        scale: their standard deviation.
+        unit: what stands beside each number of the training rows, such as € or %.
+    """
 
     name: str
     loc: float
     scale: float
+    unit: str = ""
     width: ClassVar[int] = 1  # how many columns of x it takes
+    called: ClassVar[str] = "numbers"
 
     @classmethod
     def fit(cls, column: "Series") -> "Numeric | None":
         """Mean and standard deviation (by 1/N) of the rows; None where they are constant."""
-        values = numbers_of(column)
+        how = cls.learned(column)
+        values = cls(str(column.name), 0.0, 1.0, **how).values(column)
+        _check_all(column, values, cls.called)
         with np.errstate(over="ignore", invalid="ignore"):
             loc, scale, width = float(values.mean()), float(values.std()), np.ptp(values)
         if not (math.isfinite(loc) and math.isfinite(scale)):
@@ -45,20 +57,83 @@ class Numeric:
         # What differs by rounding alone, such as 0.1 + 0.2 and 0.3, is constant.
         if scale == 0 or not width > 10 * np.finfo(np.float64).eps * np.abs(values).max():
             return None
-        return cls(str(column.name), loc, scale)
+        return cls(str(column.name), loc, scale, **how)
+
+    @classmethod
+    def learned(cls, column: "Series") -> dict[str, Any]:
+        """What there is to know about the way in which these values are written."""
+        return {"unit": unit_of(column) or ""}
+
+    def values(self, column: "Series") -> NDArray[np.float64]:
+        """The column as floats, NaN where a value is no number or has another unit."""
+        return parsed(column, self.unit)
+
+    def problems(self, column: "Series") -> list[str]:
+        """What hinders each row, or nothing."""
+        values = self.values(column)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = ((values - self.loc) / self.scale).astype(np.float32)
+        rule = f"column {self.name!r} must hold {self.called}"
+        if self.unit:
+            rule += f" in {self.unit}"
+        return [
+            ""
+            if finite
+            else f"{rule}, got {'none' if missing else repr(_shown(value))}"
+            if math.isnan(number)
+            else f"column {self.name!r} must hold finite numbers of the training rows' size, got "
+            f"{number:g}"
+            for finite, missing, value, number in zip(
+                np.isfinite(scaled), column.isna(), column, values, strict=True
+            )
+        ]
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """Standardised values, (rows, 1)."""
-        values = numbers_of(column)
-        with np.errstate(over="ignore"):
+        values = self.values(column)
+        with np.errstate(over="ignore", invalid="ignore"):
             scaled = ((values - self.loc) / self.scale).astype(np.float32)
-        beyond = np.flatnonzero(~np.isfinite(scaled))
-        if len(beyond):
-            raise DataError(
-                f"column {self.name!r} must hold finite numbers of the training rows' size, got "
-                f"{values[beyond[0]]:g} in row {beyond[0] + 1}"
-            )
+        if not np.isfinite(scaled).all():
+            _check_all(column, values, self.called)
+            raise _in_row(self.problems(column))
         return scaled[:, None]
+
+
+@dataclass(frozen=True)
+class Dates(Numeric):
+    """A column of dates, as days since 1970, standardised.
+
+    Args:
+        name: of the column.
+        loc: mean of the training rows.
+        scale: their standard deviation.
+        unit: none.
+        format: how they are written, as `strptime` has it; empty where a file has dates as such.
+
+    Examples:
+        >>> import pandas as pd
+        >>> Dates.fit(pd.Series(["1.2.1970", "13.2.1970"], name="day"))
+        Dates(name='day', loc=37.0, scale=6.0, unit='', format='%d.%m.%Y')
+    """
+
+    format: str = ""
+    called: ClassVar[str] = "dates"
+
+    @classmethod
+    def learned(cls, column: "Series") -> dict[str, Any]:
+        """The format that all values fit."""
+        return {"format": format_of(column)[0] if _kind(column) == "string" else ""}
+
+    def values(self, column: "Series") -> NDArray[np.float64]:
+        """Days since 1970, NaN where a value is no date of the format."""
+        import pandas as pd
+
+        how = self.format if self.format and _kind(column) == "string" else None
+        times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
+        return (
+            np.where(times.isna(), np.nan, times.astype("datetime64[ns, UTC]").astype("int64"))
+            / _DAY
+        )
 
 
 @dataclass(frozen=True)
@@ -79,94 +154,249 @@ class OneHot:
         categories = labels_of(column)
         return cls(str(column.name), categories) if len(categories) > 1 else None
 
+    def problems(self, column: "Series") -> list[str]:
+        """What hinders each row, or nothing."""
+        rule = f"column {self.name!r} must have one of the training rows' values "
+        rule += f"{quoted(self.categories)}, got "
+        known = set(self.categories)
+        return [
+            rule + "none"
+            if missing
+            else ""
+            if label_of(value) in known
+            else rule + repr(label_of(value))
+            for value, missing in zip(column, column.isna(), strict=True)
+        ]
+
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """Zeros and ones, (rows, categories)."""
         return np.eye(self.width, dtype=np.float32)[codes_of(column, self.categories)]
 
 
-def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
-    """How a column can be encoded."""
-    from pandas.api.types import infer_dtype
+@dataclass(frozen=True)
+class Filled:
+    """A column with missing values: filled, and a further column of x that is 1 where it was.
 
-    if column.dtype.kind in "iuf":
-        return Numeric
-    found = infer_dtype(column, skipna=True)
+    Args:
+        of: how the filled column is encoded.
+        fill: median of the numbers, or the commonest category, of the training rows.
+
+    Examples:
+        >>> import pandas as pd
+        >>> column = pd.Series([1.0, None, 5.0], name="age")
+        >>> Filled.fit(column).encode(column).tolist()
+        [[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    """
+
+    of: Numeric | OneHot
+    fill: float | str
+
+    @property
+    def name(self) -> str:
+        """Of the column."""
+        return self.of.name
+
+    @property
+    def width(self) -> int:
+        """How many columns of x it takes."""
+        return self.of.width + 1
+
+    @classmethod
+    def fit(cls, column: "Series") -> "Filled | None":
+        """How the values that are there are encoded; None where these are constant."""
+        there = column.dropna()
+        kind = kind_of(there)
+        of = kind.fit(there) if len(there) else None
+        if isinstance(of, Numeric):
+            return cls(of, float(np.median(of.values(there))))
+        return None if of is None else cls(of, label_of(there.map(label_of).mode().iloc[0]))
+
+    def problems(self, column: "Series") -> list[str]:
+        """What hinders each row, or nothing."""
+        found = self.of.problems(column)
+        return ["" if no else text for no, text in zip(column.isna(), found, strict=True)]
+
+    def encode(self, column: "Series") -> NDArray[np.float32]:
+        """The filled column, and ones where it was filled, (rows, width)."""
+        missing = column.isna().to_numpy()
+        part = np.zeros((len(column), self.of.width), dtype=np.float32)
+        part[~missing] = self.of.encode(column[~missing])
+        part[missing] = self._filling()
+        return np.column_stack([part, missing.astype(np.float32)])
+
+    def _filling(self) -> NDArray[np.float32]:
+        """What stands in the place of a missing value, (1, width)."""
+        if isinstance(self.of, OneHot):
+            return np.eye(self.of.width, dtype=np.float32)[
+                [self.of.categories.index(str(self.fill))]
+            ]
+        return np.array([[(float(self.fill) - self.of.loc) / self.of.scale]], dtype=np.float32)
+
+
+Kind = Numeric | OneHot | Filled
+
+
+def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
+    """How a column without missing values can be encoded."""
+    found = _kind(column)
     if found in _NUMBERS:
         return Numeric
-    dates = found == "string" and len(column) and all(map(_DATE.fullmatch, column.dropna()))
-    if found in _DATES or dates:
+    if found in _DATES:
+        return Dates
+    if found not in _CATEGORIES or _holds_objects(column):
         raise DataError(
-            f"column {column.name!r} must hold numbers or categories, got dates: drop it, or "
-            "replace it by numbers such as the year or the days since a first day"
+            f"column {column.name!r} must hold numbers or categories, got {found}: drop it by "
+            f"--drop {column.name}"
         )
-    if found not in _CATEGORIES:
-        raise DataError(f"column {column.name!r} must hold numbers or categories, got {found}")
+    if found == "string" and column.dtype.name != "category":
+        if unit_of(column):
+            return Numeric
+        if format_of(column):
+            return Dates
     return OneHot
+
+
+def _kind(column: "Series") -> str:
+    """What the values are, in pandas' words."""
+    from pandas.api.types import infer_dtype
+
+    return "floating" if column.dtype.kind in "iuf" else str(infer_dtype(column, skipna=True))
+
+
+def _holds_objects(column: "Series") -> bool:
+    """Whether a column that pandas calls mixed holds more than numbers, text and bools."""
+    plain = (str, int, float, bool, np.generic)
+    return _kind(column) == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
+
+
+def unit_of(column: "Series") -> str | None:
+    """The unit that stands beside every number of a column of text, such as € or %; or None.
+
+    Examples:
+        >>> import pandas as pd
+        >>> unit_of(pd.Series(["5%", "10%"])), unit_of(pd.Series(["5%", "10 kg"]))
+        ('%', None)
+    """
+    if _kind(column) != "string" or column.dtype.name == "category":
+        return None
+    found = column.dropna().drop_duplicates().str.fullmatch(_UNIT)
+    if not len(found) or not found.all():
+        return None
+    units = column.dropna().str.extract(f"^{_UNIT}$")[0].unique()
+    return str(units[0]) if len(units) == 1 else None
+
+
+def format_of(column: "Series") -> list[str]:
+    """The formats that every value of a column of text fits as a date, the likeliest first.
+
+    Examples:
+        >>> import pandas as pd
+        >>> format_of(pd.Series(["2024-01-31"])), format_of(pd.Series(["1/2/2024"]))
+        (['%Y-%m-%d'], ['%m/%d/%Y', '%d/%m/%Y'])
+    """
+    import pandas as pd
+    from pandas.tseries.api import guess_datetime_format
+
+    texts = column.dropna().drop_duplicates()
+    if not len(texts):
+        return []
+    first = str(texts.iloc[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a day comes first, which is what is asked
+        guessed = [
+            guess_datetime_format(first, dayfirst=day) for day in (("." in first), "." not in first)
+        ]
+    whole = [
+        how
+        for how in dict.fromkeys(guessed)
+        if how and "%d" in how and "%Y" in how and "%Y%" not in how
+    ]
+    return [
+        how
+        for how in whole
+        if pd.to_datetime(texts, format=how, errors="coerce", utc=True).notna().all()
+    ]
 
 
 def numbers_of(column: "Series") -> NDArray[np.float64]:
     """A column without missing values as floats; text that is not a number is refused."""
     kind_of(column)
-    values = _parsed(column)
-    wrong = np.flatnonzero(np.isnan(values))
-    if len(wrong):
-        raise _no_number(column, int(wrong[0]))
+    values = parsed(column, unit_of(column) or "")
+    _check_all(column, values, Numeric.called)
     return values
 
 
-def _parsed(column: "Series") -> NDArray[np.float64]:
-    """A column as floats, NaN where a value is no number."""
+def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
+    """A column as floats, in this unit or without any, NaN where a value is no such number."""
     import pandas as pd
 
+    if unit and column.dtype.kind not in "iuf":
+        column = column.map(lambda v: v.strip().removesuffix(unit) if isinstance(v, str) else v)
     values = pd.to_numeric(column, errors="coerce")
     return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
-def _parsed_with_commas(column: "Series") -> NDArray[np.float64]:
-    """A column as floats where a comma may stand for the decimal point."""
-    return _parsed(column.astype(str).str.replace(",", ".", n=1, regex=False))
+def _check_all(column: "Series", values: NDArray[np.float64], called: str) -> None:
+    """Complain of the first value that is no number or date."""
+    wrong = np.flatnonzero(np.isnan(values))
+    if len(wrong):
+        raise _no_number(column, int(wrong[0]), called)
 
 
-def _parsed_without_percent(column: "Series") -> NDArray[np.float64]:
-    """A column as floats where a percent sign ends each value; NaN where there is none."""
-    texts = column.astype(str).str.strip()
-    values = _parsed_with_commas(texts.str.removesuffix("%"))
-    return np.where(texts.str.endswith("%"), values, np.nan)
-
-
-def _no_number(column: "Series", row: int) -> DataError:
+def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
     """What to say of a value that is no number."""
-    got = f"got {column.iloc[row]!r} in row {row + 1}"
-    if not np.isnan(_parsed_without_percent(column.iloc[[row]])).any():
-        return DataError(
-            f"column {column.name!r} must hold numbers, {got}: take the percent signs away, so "
-            "that 5% is 5"
-        )
-    if np.isnan(_parsed_with_commas(column.iloc[[row]])).any():
-        return DataError(f"column {column.name!r} must hold numbers, {got}: correct or remove it")
+    got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
+    rule = f"column {column.name!r} must hold {called}"
+    if called == "numbers" and not np.isnan(parsed(_pointed(column.iloc[[row]]))).any():
+        return DataError(f"{rule} with decimal points, not decimal commas, {got}: give --decimal ,")
     return DataError(
-        f"column {column.name!r} must hold numbers with decimal points, not decimal commas, and "
-        f"nothing between thousands, {got}"
+        f"{rule}, {got}: correct or remove it, fill it by --impute, or drop the column by --drop "
+        f"{column.name}"
     )
 
 
+def _shown(value: object) -> object:
+    return value if isinstance(value, str) else label_of(value)
+
+
+def _in_row(problems: list[str]) -> DataError:
+    """The first problem, with its row."""
+    row = next(k for k, text in enumerate(problems) if text)
+    return DataError(f"{problems[row]} in row {row + 1}")
+
+
 def check_text(column: "Series") -> None:
-    """Complain of text that is numbers but for a few values, decimal commas or percent signs."""
-    if kind_of(column) is Numeric or column.dtype.name in ("bool", "boolean", "category"):
-        return
-    wrong = np.isnan(_parsed(column))
-    if not wrong.any():  # codes that were asked for as text
-        return
-    if wrong.mean() < FEW_ODD_ONES:
+    """Complain of text that is numbers but for a few values, or for decimal commas."""
+    wrong = odd_ones(column)
+    if wrong.mean() >= FEW_ODD_ONES:
+        still = np.isnan(parsed(_pointed(column)))
+        wrong &= ~still if still.mean() < 0.5 else False
+    if wrong.any():
         raise _no_number(column, int(wrong.argmax()))
-    still = np.isnan(_parsed_with_commas(column))
-    commas = wrong & ~still
-    if commas.any() and still.mean() < 0.5:
-        raise _no_number(column, int(commas.argmax()))
-    # A few shares such as 5% may be categories; where there are many they are numbers.
-    shares = ~np.isnan(_parsed_without_percent(column))
-    if column.nunique() > min(MOST_CLASSES, len(column) / 2) and shares.mean() > 0.5:
-        raise _no_number(column, int(shares.argmax()))
+
+
+def odd_ones(column: "Series") -> NDArray[np.bool_]:
+    """Which values of a column of text, some of them numbers, are none."""
+    if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
+        return np.zeros(len(column), dtype=bool)
+    bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
+    there: NDArray[np.bool_] = column.notna().to_numpy(dtype=bool)
+    return np.isnan(parsed(bare)) & there
+
+
+def _pointed(column: "Series") -> "Series":
+    """Text with its first comma as a decimal point."""
+    return column.astype(str).str.replace(",", ".", n=1, regex=False)
+
+
+def without_odd_ones(column: "Series") -> "Series":
+    """A column that is numbers but for a few values, with these missing; others as they are."""
+    wrong = odd_ones(column)
+    few = wrong.any() and wrong.sum() < FEW_ODD_ONES * column.count()
+    if not few or not np.isnan(parsed(_pointed(column[wrong]))).all():
+        return column
+    there = column.mask(wrong)
+    return there if unit_of(there) else there.astype(float)
 
 
 def label_of(value: object) -> str:
@@ -188,12 +418,8 @@ def codes_of(column: "Series", labels: tuple[str, ...]) -> NDArray[np.int64]:
     """For each row the index of its category's name."""
     index = {label: code for code, label in enumerate(labels)}
     codes = np.array([index.get(label_of(value), -1) for value in column], dtype=np.int64)
-    unseen = np.flatnonzero(codes < 0)
-    if len(unseen):
-        raise DataError(
-            f"column {column.name!r} must have one of the training rows' values "
-            f"{quoted(labels)}, got {label_of(column.iloc[unseen[0]])!r} in row {unseen[0] + 1}"
-        )
+    if (codes < 0).any():
+        raise _in_row(OneHot(str(column.name), labels).problems(column))
     return codes
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from functools import partial
+import sys
 from pathlib import Path
 
 from bayesdiv.app.data.splits import DataError
@@ -10,7 +10,6 @@ from bayesdiv.app.extra import quiet, require
 
 DATA = "BAYESDIV_DATA"
 CACHE = "BAYESDIV_CACHE"
-_CHUNK = 1 << 16  # bytes between two steps of the bar
 _PATIENCE = 30.0  # seconds to wait for an answer
 
 
@@ -53,14 +52,14 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
     Raises:
         DataError: the address does not answer, the hash differs or the cache cannot be written.
     """
-    require("pooch", "rich")
+    require("pooch")
     import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 
     cache = Path(os.environ.get(CACHE) or pooch.os_cache("bayesdiv")).expanduser()
     with quiet(pooch.get_logger(), logging.WARNING):
         try:
-            download = partial(_download, name)
+            download = pooch.HTTPDownloader(sys.stderr.isatty(), timeout=_PATIENCE)
             return Path(pooch.retrieve(url, file_hash, name, cache, downloader=download))
         except RequestException as problem:
             # In a few words: what requests says names sockets and pools.
@@ -80,27 +79,3 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
                 f"{name} from {url} must have the hash {file_hash}, got another: the download is "
                 "damaged or the file has changed, and nothing was kept"
             ) from problem
-
-
-def _download(name: str, url: str, path: str, _: object) -> None:
-    """Write what an address answers; a terminal shows a bar on stderr, which is gone at the end."""
-    import requests
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    columns = progress.TextColumn("{task.description}"), progress.BarColumn()
-    figures = progress.DownloadColumn(), progress.TimeRemainingColumn()
-    hidden = not console.is_terminal
-    with (
-        requests.get(url, stream=True, timeout=_PATIENCE) as answer,
-        progress.Progress(
-            *columns, *figures, console=console, transient=True, disable=hidden
-        ) as bar,
-        open(path, "wb") as file,
-    ):
-        answer.raise_for_status()
-        task = bar.add_task(name, total=int(answer.headers.get("content-length", 0)) or None)
-        for chunk in answer.iter_content(_CHUNK):
-            file.write(chunk)
-            bar.advance(task, len(chunk))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Numeric, OneHot, kind_of, numbers_of, quoted
+from bayesdiv.app.data.columns import Dates, Filled, Kind, Numeric, OneHot, kind_of, parsed, quoted
 from bayesdiv.app.data.splits import DataError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Encoder:
         tensor([[2., 1., 0.]])
     """
 
-    columns: tuple[Numeric | OneHot, ...]
+    columns: tuple[Kind, ...]
     shape: tuple[int, ...]
 
     @property
@@ -42,14 +42,20 @@ class Encoder:
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of categories other than True and False."""
-        kinds = (column for column in self.columns if isinstance(column, OneHot))
+        bare = (column.of if isinstance(column, Filled) else column for column in self.columns)
+        kinds = (column for column in bare if isinstance(column, OneHot))
         return tuple(kind.name for kind in kinds if kind.categories != ("False", "True"))
 
     @classmethod
     def fit(cls, frame: "DataFrame") -> "Encoder":
-        """An encoder of all columns that vary, so the target must not be among them."""
-        check_columns(frame)
-        found = [kind_of(frame[name]).fit(frame[name]) for name in frame.columns]
+        """An encoder of all columns that vary, so the target must not be among them.
+
+        Columns with missing values are filled, see `columns.Filled`.
+        """
+        found = [
+            (Filled if column.isna().any() else kind_of(column)).fit(column)
+            for _, column in frame.items()
+        ]
         columns = tuple(column for column in found if column is not None)
         if not columns:
             raise DataError(
@@ -60,6 +66,27 @@ class Encoder:
 
     def encode(self, frame: "DataFrame") -> Tensor:
         """Rows as x, (rows, *shape); columns that the encoder does not know are ignored."""
+        used = self._used(frame)
+        _check_rows(used[[c.name for c in self.columns if not isinstance(c, Filled)]])
+        parts = [column.encode(used[column.name]) for column in self.columns]
+        return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
+
+    def problems(self, frame: "DataFrame") -> list[str]:
+        """For each row what hinders its encoding, in sentences; nothing where it can be encoded.
+
+        Examples:
+            >>> import pandas as pd
+            >>> encoder = Encoder((Numeric("age", 30.0, 10.0),), (1,))
+            >>> encoder.problems(pd.DataFrame({"age": [40, None, "old"]}))
+            ['', "column 'age' must hold numbers, got none", "column 'age' must hold numbers, got
+            'old'"]
+        """
+        used = self._used(frame)
+        found = [column.problems(used[column.name]) for column in self.columns]
+        return ["; ".join(filter(None, row)) for row in zip(*found, strict=True)]
+
+    def _used(self, frame: "DataFrame") -> "DataFrame":
+        """The columns that the encoder knows."""
         check_unique(frame.columns)
         absent = [name for name in self.names if name not in frame.columns]
         if absent:
@@ -67,10 +94,7 @@ class Encoder:
                 f"a table must have the columns that the encoder was fitted to, got none named "
                 f"{quoted(absent)}"
             )
-        used = frame[list(self.names)]
-        _check_rows(used)
-        parts = [column.encode(used[column.name]) for column in self.columns]
-        return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
+        return frame[list(self.names)]
 
     def to_json(self) -> dict[str, object]:
         """Plain lists, numbers and strings, for `json.dump`.
@@ -79,11 +103,7 @@ class Encoder:
             >>> Encoder((Numeric("age", 30.0, 10.0),), (1,)).to_json()
             {'columns': [{'name': 'age', 'loc': 30.0, 'scale': 10.0}], 'shape': [1]}
         """
-        columns = [asdict(column) for column in self.columns]
-        for column in columns:
-            if "categories" in column:
-                column["categories"] = list(column["categories"])
-        return {"columns": columns, "shape": list(self.shape)}
+        return {"columns": [_entry(column) for column in self.columns], "shape": list(self.shape)}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, object]) -> "Encoder":
@@ -98,11 +118,23 @@ class Encoder:
             ) from problem
 
 
-def _column(entry: Mapping[str, Any]) -> Numeric | OneHot:
+def _entry(column: Kind) -> dict[str, Any]:
+    """A column's JSON form; an empty unit is left out."""
+    if isinstance(column, Filled):
+        return {**_entry(column.of), "fill": column.fill}
+    entry = {key: value for key, value in asdict(column).items() if value or key != "unit"}
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in entry.items()}
+
+
+def _column(entry: Mapping[str, Any]) -> Kind:
     """A column from its JSON form."""
+    if "fill" in entry:
+        of = _column({key: value for key, value in entry.items() if key != "fill"})
+        assert not isinstance(of, Filled)
+        return Filled(of, entry["fill"])
     if "categories" in entry:
         return OneHot(entry["name"], tuple(entry["categories"]))
-    return Numeric(entry["name"], entry["loc"], entry["scale"])
+    return (Dates if "format" in entry else Numeric)(**entry)
 
 
 def check_unique(names: Iterable[str]) -> None:
@@ -114,17 +146,31 @@ def check_unique(names: Iterable[str]) -> None:
 
 def check_columns(frame: "DataFrame") -> None:
     """Every value is there and finite, every column of a kind that can be encoded."""
+    check_there(frame)
+    check_finite(frame)
+
+
+def check_there(frame: "DataFrame") -> tuple["DataFrame", tuple[str, ...]]:
+    """The same table and nothing to note; a missing value is refused."""
     missing = frame.isna().sum()
     if missing.any():
         counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
         first = int(frame.isna().any(axis=1).to_numpy().argmax()) + 1
         raise DataError(
             f"no value may be missing, got missing values: {counts}, the first in row {first}: "
-            "fill them or drop those rows"
+            "fill them by --impute, drop columns by --drop, or drop those rows"
         )
+    return frame, ()
+
+
+def check_finite(frame: "DataFrame") -> None:
+    """Every column of numbers holds finite ones, every other is of a kind that can be encoded."""
     for name in frame.columns:
-        if kind_of(frame[name]) is Numeric and not np.isfinite(numbers_of(frame[name])).all():
-            raise DataError(f"column {name!r} must hold finite numbers, got an infinite one")
+        if kind_of(frame[name]) is Numeric and np.isinf(parsed(frame[name])).any():
+            raise DataError(
+                f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
+                f"leave the column out by --drop {name}"
+            )
 
 
 def _check_rows(frame: "DataFrame") -> None:

@@ -1,129 +1,349 @@
-"""Tables read from .csv and .parquet files."""
+"""Tables read from text, Excel and Parquet files."""
 
 import csv
+import itertools
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from bayesdiv.app.data.columns import FEW_ODD_ONES, quoted
 from bayesdiv.app.data.encoder import Encoder, check_unique
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.extra import require
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 require("pandas", "pyarrow")
 
+TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
+KNOWN = "a .csv, .tsv, .txt, .xlsx or .parquet file"
+_MONEY = "[$€£¥₹]|US\\$"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
-def read(path: str | Path, encoder: Encoder | None = None) -> "DataFrame":
-    """A pandas table from a .csv or .parquet file.
 
-    A CSV file is UTF-8 text with a header, its fields parted by commas, semicolons or tabs. Empty
-    fields, `?` and what pandas takes for missing (`NA`, `nan`, ...) are missing values.
+@dataclass(frozen=True)
+class Written:
+    """How a file is written, as far as its user says; what is None is found out from the file.
+
+    Args:
+        separator: what parts the fields: comma, semicolon, tab, bar or white space.
+        decimal: the decimal sign.
+        encoding: of the text, such as latin-1; UTF-8 or what a byte-order mark says.
+        header: whether the first line has the names of the columns.
+        sheet: of an Excel file; the first.
+
+    Examples:
+        >>> Written(decimal=";")
+        Traceback (most recent call last):
+        ValueError: decimal must be . or , got ;
+    """
+
+    separator: str | None = None
+    decimal: str = "."
+    encoding: str | None = None
+    header: bool | None = None
+    sheet: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise ValueError(f"decimal must be . or , got {self.decimal}")
+        named = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
+        object.__setattr__(self, "separator", named.get(self.separator or "", self.separator))
+
+
+class Read(NamedTuple):
+    """A table from a file, what parts the file's fields, and what was decided on the way."""
+
+    frame: "DataFrame"
+    separator: str
+    notes: tuple[str, ...]
+
+
+def read(
+    path: str | Path, encoder: Encoder | None = None, written: Written | None = None
+) -> "DataFrame":
+    """A pandas table from a file; see `table_of` for the decisions on the way.
 
     Args:
         path: of the file.
         encoder: the one that is to encode it, if there is one already: a few rows do not show
             that the codes 007 and 010 are text.
+        written: how it is written.
 
     Examples:
-        >>> read("rows.txt")
+        >>> read("rows.json")
         Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: a table must be a .csv or .parquet file, got rows.txt
+        bayesdiv.app.data.splits.DataError: a table must be a .csv, .tsv, .txt, .xlsx or .parquet
+        file, got rows.json
     """
+    return table_of(path, encoder, written).frame
+
+
+def table_of(
+    path: str | Path, encoder: Encoder | None = None, written: Written | None = None
+) -> Read:
+    """The table of `read` with notes.
+
+    A text file has a header, unless its first line looks like the rows below it. Empty fields, `?`
+    and what pandas takes for missing (`NA`, `nan`, ...) are missing values. Text such as 1,234.50
+    becomes a number; $5 and 5% stay as they are for the column to judge.
+    """
+    written = written or Written()
     texts = encoder.texts if encoder else ()
     # Many tables of the UCI collection have a question mark for what is missing.
-    return _read(path, {"dtype": dict.fromkeys(texts, str), "na_values": ["?"]})[0]
+    options = {"dtype": dict.fromkeys(texts, str), "na_values": ["?"], "decimal": written.decimal}
+    found = _read(path, options, written)
+    return found._replace(
+        frame=found.frame.assign(
+            **{
+                str(name): plain_numbers(
+                    found.frame[name], written.decimal, 0.0 if encoder else 1 - FEW_ODD_ONES
+                )
+                for name in found.frame.columns
+                if name not in texts
+            }
+        )
+    )
 
 
-def read_text(path: str | Path) -> tuple["DataFrame", str]:
-    """A table to write back: every cell of a .csv file as the text it is, and its separator.
+def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFrame", str]:
+    """A table to write back: every cell of a text file as the text it is, and its separator.
 
     Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
-    is "NA". Spaces after a separator are no part of a cell. A .parquet file gives the table of
-    `read` and a comma.
-
-    Examples:
-        >>> read_text("rows.txt")
-        Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: a table must be a .csv or .parquet file, got rows.txt
+    is "NA". Spaces after a separator are no part of a cell. Other files give the table of `read`
+    and a comma.
     """
-    return _read(path, {"dtype": str, "keep_default_na": False, "na_filter": False})
+    options = {"dtype": str, "keep_default_na": False, "na_filter": False}
+    found = _read(path, options, written or Written())
+    return found.frame, " " if found.separator == r"\s+" else found.separator
 
 
-def _read(path: str | Path, options: Mapping[str, object]) -> tuple["DataFrame", str]:
-    """A table and its separator; the options are what pandas is to make of a CSV file's cells."""
+def _read(path: str | Path, options: Mapping[str, object], written: Written) -> Read:
+    """A table from a file; the options are what pandas is to make of a text file's cells."""
     path = Path(path).expanduser()
     if path.is_dir():
-        raise DataError(f"a table must be a .csv or .parquet file, got the folder {path}")
+        raise DataError(f"a table must be {KNOWN}, got the folder {path}")
     suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise DataError(f"a table must be a .csv or .parquet file, got {path}")
+    if suffix not in (*TEXT, ".xlsx", ".parquet"):
+        raise DataError(f"a table must be {KNOWN}, got {path}")
     if not path.exists():
         raise DataError(f"a table must be a file that exists, got {path}")
     try:
-        frame, separator = _read_csv(path, options) if suffix == ".csv" else _read_parquet(path)
+        if suffix == ".parquet":
+            frame, separator, notes = _read_parquet(path)
+        elif suffix == ".xlsx":
+            frame, separator, notes = _read_excel(path, written.sheet)
+        else:
+            frame, separator, notes = _read_csv(path, options, written)
     except OSError as problem:
         raise DataError(f"{path} must be readable, got: {problem}") from problem
     check_unique(frame.columns)
     if frame.empty:
         raise DataError(f"{path} must have rows, got none below its header")
-    return frame.reset_index(drop=True), separator
+    frame.columns = [str(name).strip() for name in frame.columns]
+    return Read(frame.reset_index(drop=True), separator, notes)
 
 
-def _read_csv(path: Path, options: Mapping[str, object]) -> tuple["DataFrame", str]:
-    """A CSV file and its separator, or one sentence on why it is none."""
+def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Read:
+    """A text file, or one sentence on why it is none and which option may help."""
     import pandas as pd
 
+    encoding = written.encoding or _encoding(path)
     try:
-        separator = _separator(path)
+        first, skipped = _first_lines(path, encoding)
+        separator = written.separator or _separator(first, skipped)
+        names, notes = _names(path, separator, encoding, skipped, written.header)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 path,
                 sep=separator,
-                encoding="utf-8-sig",
+                encoding=encoding,
+                skiprows=len(skipped),
+                names=names,
+                header=None if names else 0,
                 skipinitialspace=True,
                 index_col=False,  # else a surplus field would make the first column row names
                 low_memory=False,  # else a long column may be read in pieces of different types
                 **options,
             )
-        return frame, separator
-    except UnicodeDecodeError as problem:
-        raise DataError(f"{path} must be UTF-8 text, got: {problem}") from problem
+        return Read(frame, separator, notes)
+    except LookupError as problem:
+        raise DataError(f"encoding must be one that Python knows, got {encoding}") from problem
+    except UnicodeError as problem:
+        kind = "UTF-8 text" if encoding == "utf-8-sig" else f"text in {encoding}"
+        raise DataError(
+            f"{path} must be {kind}, got: {' '.join(str(problem).split())}; give its encoding, "
+            "such as --encoding latin-1"
+        ) from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
         reason = " ".join(str(problem).split())
         raise DataError(
-            f"{path} must have as many fields in each row as in its header, got: {reason}"
+            f"{path} must have as many fields in each row as in its header, got: {reason}; remove "
+            "lines above the header, or give the --separator"
         ) from problem
 
 
-def _separator(path: Path) -> str:
-    """What parts the fields of a CSV file, after a look at what pandas would let pass.
-
-    pandas takes zero bytes for text and renames a second column of the same name.
-    """
+def _encoding(path: Path) -> str:
+    """What a byte-order mark says, else UTF-8; a file with zero bytes is no text."""
     with path.open("rb") as file:
-        if b"\0" in file.read(1 << 16):
-            raise DataError(f"{path} must be UTF-8 text, got a binary file")
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        first = next((line for line in lines if line.strip()), "")
-        if not first:
-            raise DataError(f"{path} must have a header and rows, got an empty file")
-        separator = max(",;\t", key=first.count)
-        lines.seek(0)
-        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-        check_unique(name for name in next(filter(any, rows)) if name)
-    return separator
+        head = file.read(1 << 16)
+    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    if marked != "utf-16" and b"\0" in head:
+        raise DataError(f"{path} must be UTF-8 text, got a binary file")
+    return marked or "utf-8-sig"
 
 
-def _read_parquet(path: Path) -> tuple["DataFrame", str]:
-    """A Parquet file and a comma, or one sentence on why it is none."""
+def _first_lines(path: Path, encoding: str) -> tuple[list[str], list[str]]:
+    """The first lines with anything in them, and the line sep=; of some spreadsheets above them."""
+    with path.open(encoding=encoding, newline="") as lines:
+        filled = (line.strip("\r\n") for line in lines if line.strip())
+        first = list(itertools.islice(filled, 6))
+    if not first:
+        raise DataError(f"{path} must have a header and rows, got an empty file")
+    said = int(re.fullmatch("sep=.", first[0]) is not None)
+    return first[said:], first[:said]
+
+
+def _separator(first: list[str], skipped: list[str]) -> str:
+    """What parts the fields of the first line that is parted; white space where none is."""
+    if skipped:
+        return skipped[0][-1]
+    for line in first:
+        bare = re.sub('"[^"]*"', "", line)
+        found = max(",;\t|", key=bare.count)
+        if found in bare:
+            return found
+    return r"\s+" if len(first[0].split()) > 1 else ","
+
+
+def _names(
+    path: Path, separator: str, encoding: str, skipped: list[str], header: bool | None
+) -> tuple[list[str] | None, tuple[str, ...]]:
+    """Names for columns whose file has none, else None; names that are repeated are refused.
+
+    A first line is taken for a row if it has a number over every column of numbers, of which there
+    is one; pandas would rename a second column of the same name.
+    """
+    rows = _first_rows(path, separator, encoding, len(skipped))
+    head, *below = rows
+    numeric = [k for k in range(len(head)) if below and all(_is_number(r, k) for r in below)]
+    looks = bool(numeric) and all(_is_number(head, k) for k in numeric)
+    if header is None and looks and not all(re.fullmatch(r"(1[89]|20)\d\d", t) for t in head):
+        names = [f"column_{k + 1}" for k in range(len(head))]
+        return names, (
+            "the first line holds numbers like the rows below it, so it is taken for a row and "
+            f"columns are called {quoted(names, 2)}; if it is the header, give --header yes",
+        )
+    if header is False:
+        return [f"column_{k + 1}" for k in range(len(head))], ()
+    check_unique(name for name in head if name)
+    return None, ()
+
+
+def _first_rows(path: Path, separator: str, encoding: str, skip: int) -> list[list[str]]:
+    """The fields of the first few lines that have any."""
+    with path.open(encoding=encoding, newline="") as lines:
+        if separator == r"\s+":
+            rows: Iterable[list[str]] = (line.split() for line in lines)
+        else:
+            rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+        filled = (row for row in rows if any(row))
+        return list(itertools.islice(filled, skip, skip + 6))
+
+
+def _is_number(row: list[str], place: int) -> bool:
+    """Whether a field is a number, as far as Python says."""
+    try:
+        float(row[place].replace(",", "."))
+    except (IndexError, ValueError):
+        return False
+    return True
+
+
+def _read_excel(path: Path, wanted: str | None) -> Read:
+    """A sheet of an Excel file, or one sentence on why it is none."""
+    import pandas as pd
+
+    try:
+        with pd.ExcelFile(path, engine="openpyxl") as book:
+            sheet = wanted or book.sheet_names[0]
+            if sheet not in book.sheet_names:
+                raise DataError(
+                    f"{path} must have the sheet {sheet!r}, got {quoted(book.sheet_names)}"
+                )
+            frame = pd.read_excel(book, sheet_name=sheet, na_values=["?"])
+            others = [name for name in book.sheet_names if name != sheet]
+    except DataError:
+        raise
+    except Exception as problem:  # zipfile's, openpyxl's and XML's own, of many kinds
+        raise DataError(f"{path} must be an Excel file (.xlsx), got: {problem}") from problem
+    said = f"sheet {sheet!r} is read, not {quoted(others)}; choose one by --sheet"
+    return Read(frame, ",", (said,) if others and wanted is None else ())
+
+
+def _read_parquet(path: Path) -> Read:
+    """A Parquet file, or one sentence on why it is none."""
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     try:
         with ParquetFile(path) as file:
-            return file.read().to_pandas(), ","
+            return Read(file.read().to_pandas(), ",", ())
     except ValueError as problem:  # what Arrow raises for a broken file
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
+
+
+def plain_numbers(
+    column: "Series", decimal: str = ".", share: float = 1 - FEW_ODD_ONES
+) -> "Series":
+    """A column of text with its numbers as Python writes them, if there is at least this share.
+
+    Thousands may be grouped by commas, points, spaces or apostrophes; a unit that all numbers have
+    stays, behind them; what is in brackets is negative. Other text is left as it is.
+
+    Examples:
+        >>> import pandas as pd
+        >>> plain_numbers(pd.Series(["1,234.50", "7"])).tolist()
+        [1234.5, 7.0]
+        >>> plain_numbers(pd.Series(["€ 1.234,50", "(7 €)"]), decimal=",").tolist()
+        ['1234.50 €', '-7 €']
+    """
+    import pandas as pd
+
+    if column.dtype.kind in "iufb" or pd.api.types.infer_dtype(column, skipna=True) != "string":
+        return column
+    pattern = _pattern(decimal)
+    texts = column.dropna().unique()
+    plain = {text: new for text in texts if (new := _plain(pattern.fullmatch(text.strip())))}
+    units = {new.partition(" ")[2] for new in plain.values()}
+    if share and (len(units) != 1 or column.isin(list(plain)).sum() < share * column.count()):
+        return column
+    new = column.astype(object).map(lambda text: plain.get(text, text), na_action="ignore")
+    values = pd.to_numeric(new, errors="coerce")
+    return values if values.count() == column.count() else new
+
+
+def _pattern(decimal: str) -> re.Pattern[str]:
+    """Numbers with this decimal sign: a unit of money before or any unit after."""
+    group = "['’ \u00a0\u202f" + (",]" if decimal == "." else ".]")
+    whole = rf"[1-9]\d{{0,2}}(?:{group}\d{{3}})+|\d+"
+    return re.compile(
+        rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
+        rf"(?P<whole>{whole})?(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"
+        r"\s?(?P<after>[^\d\s.,()]{1,8})?(?(open)\))"
+    )
+
+
+def _plain(found: re.Match[str] | None) -> str | None:
+    """A number as Python writes it, with its unit."""
+    if found is None or not (found["whole"] or found["part"]):
+        return None
+    negative = found["open"] or found["minus"] or found["sign"] in ("-", "−")
+    whole = re.sub(r"\D", "", found["whole"] or "0")
+    number = whole + (f".{found['part']}" if found["part"] else "") + (found["power"] or "")
+    unit = found["before"] or found["after"] or ""
+    return f"{'-' if negative else ''}{number}{' ' + unit if unit else ''}"

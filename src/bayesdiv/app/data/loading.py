@@ -1,17 +1,18 @@
 """A known data set or a file by its name, ready to train on."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from bayesdiv.app.data.files import read
+from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.noise import Bias, add_noise, thin
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import split
-from bayesdiv.app.data.table import Table, checked
-from bayesdiv.app.task import Task
+from bayesdiv.app.data.table import Apart, Table, checked
+from bayesdiv.app.task import Task, named
 
 if TYPE_CHECKING:
     from bayesdiv.app.data.images import Images
@@ -49,11 +50,12 @@ def load(
     test: float = 0.2,
     validation: float = 0.2,
     drop: Iterable[str] = (),
+    **reading: Any,
 ) -> Splits:
     """A known data set or a table from a file, ready to train on.
 
     Args:
-        name_or_path: a name in `datasets()`, or a .csv or .parquet file.
+        name_or_path: a name in `datasets()`, or a file such as .csv, .xlsx or .parquet.
         target: for a file, the column to predict; None is its last one.
         task: for a file, what the target is; None decides, see `table.checked`.
         seed: of the split, the noise and the thinning.
@@ -62,13 +64,14 @@ def load(
         test: share of the rows that is tested on.
         validation: share of the rows that choices are made on; 0 leaves that part empty.
         drop: for a file, columns to leave out.
+        **reading: for a file, what else `opened` takes.
 
     Examples:
         >>> splits = load("breast_cancer", bias=Bias("malignant", keep=0.2))
         >>> splits.task
         Classification(classes=('benign', 'malignant'))
     """
-    source = opened(name_or_path, target=target, task=task, drop=drop)
+    source = opened(name_or_path, target=target, task=task, drop=drop, **reading)
     return parted(source, seed=seed, noise=noise, bias=bias, test=test, validation=validation)
 
 
@@ -78,8 +81,22 @@ def opened(
     target: str | None = None,
     task: type[Task] | None = None,
     drop: Iterable[str] = (),
+    impute: bool = False,
+    written: Written | None = None,
+    tested_on: str | Path | None = None,
+    apart: Apart | None = None,
 ) -> "Table | Images":
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
+
+    Args:
+        name_or_path: as in `load`.
+        target: as in `load`.
+        task: as in `load`.
+        drop: as in `load`.
+        impute: whether missing values of inputs are filled, see `columns.Filled`.
+        written: how the file is written.
+        tested_on: a file with the rows of the test part.
+        apart: how rows are parted; None draws them at random.
 
     Examples:
         >>> source = opened("diabetes")
@@ -89,14 +106,52 @@ def opened(
     drop = tuple(drop)
     path = Path(name_or_path)
     if path.suffix or path.exists():
-        return checked(read(path), path.name, target=target, task=task, drop=drop)
-    found = _known(str(name_or_path))
-    if drop or _differs(found, target, task):
+        found = table_of(path, written=written)
+        drop = _listed(drop, found.frame.columns)
+        tested = None if tested_on is None else table_of(tested_on, written=written).frame
+        how: Any = {"impute": impute, "apart": apart, "tested": tested}
+        table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
+        return replace(table, notes=found.notes + table.notes)
+    known = _known(str(name_or_path))
+    if drop or tested_on or apart or _differs(known, target, task):
         raise DataError(
-            f"target, task and drop must be left out for the data set {found.name!r}, "
-            f"got target={target!r}, task={task and task.__name__} and drop={drop!r}"
+            "target, task, drop, test and split must be left out for the data set "
+            f"{known.name!r}, got target={target!r}, task={task and task.__name__} and "
+            f"drop={drop!r}"
         )
-    return found
+    return known
+
+
+def _listed(drop: Iterable[str], columns: Iterable[str]) -> tuple[str, ...]:
+    """The columns to drop, where some may be named together: a,b."""
+    there = set(columns)
+    parts = ([name] if name in there else name.split(",") for name in drop)
+    return tuple(name.strip() for part in parts for name in part if name.strip())
+
+
+def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What `opened` takes besides a name, from the options of the command line or of a run.
+
+    Examples:
+        >>> reading_of({"target": "y", "drop": "id", "split": "time:day"})["apart"]
+        Apart(kind='time', column='day')
+    """
+    names = ("separator", "encoding", "sheet")
+    header = {None: None, "yes": True, "no": False}.get(source.get("header"), ...)
+    if header is ...:
+        raise ValueError(f"header must be yes or no, got {source['header']}")
+    plain = {name: source.get(name) for name in names}
+    written = Written(**plain, decimal=source.get("decimal") or ".", header=header)
+    task, split = source.get("task"), source.get("split")
+    return {
+        "target": source["target"],
+        "task": None if task is None else named(task),
+        "drop": () if source.get("drop") is None else (source["drop"],),
+        "impute": bool(source.get("impute")),
+        "written": written,
+        "tested_on": source.get("test"),
+        "apart": None if split is None else Apart.parse(split),
+    }
 
 
 def _differs(found: "Table | Images", target: str | None, task: type[Task] | None) -> bool:
@@ -115,7 +170,7 @@ def _known(name: str) -> "Table | Images":
     close = difflib.get_close_matches(name, datasets(), n=1)
     known = "the name of a data set" if close else f"one of {', '.join(datasets())}"
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise DataError(f"data must be a .csv or .parquet file or {known}, got {name!r}{hint}")
+    raise DataError(f"data must be {KNOWN} or {known}, got {name!r}{hint}")
 
 
 def parted(

@@ -17,9 +17,10 @@ class DataError(ValueError):
 
     Examples:
         >>> from bayesdiv.app.data.loading import load
-        >>> load("rows.txt")
+        >>> load("rows.json")
         Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: a table must be a .csv or .parquet file, got rows.txt
+        bayesdiv.app.data.splits.DataError: a table must be a .csv, .tsv, .txt, .xlsx or .parquet
+        file, got rows.json
     """
 
 

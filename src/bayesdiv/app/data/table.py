@@ -3,11 +3,25 @@
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bayesdiv.app.data.columns import MOST_CLASSES, Numeric, OneHot, check_text, kind_of, quoted
-from bayesdiv.app.data.encoder import Encoder, check_columns, check_unique
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesdiv.app.data.columns import (
+    MOST_CLASSES,
+    Dates,
+    Numeric,
+    OneHot,
+    check_text,
+    format_of,
+    kind_of,
+    numbers_of,
+    quoted,
+    without_odd_ones,
+)
+from bayesdiv.app.data.encoder import Encoder, check_finite, check_there, check_unique
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
@@ -20,17 +34,48 @@ FEWEST_ROWS = 10
 MOST_CATEGORIES = 1000  # each takes a column of x
 
 
+RARE = 0.2  # of the commonest value's rows: the rarest class of a target that is no quantity
+
+
+@dataclass(frozen=True)
+class Apart:
+    """How rows are parted if not at random: by `time`, the latest tested, or whole `group`s.
+
+    Args:
+        kind: time or group.
+        column: with the times or the groups; it is no input.
+
+    Examples:
+        >>> Apart.parse("time:sold")
+        Apart(kind='time', column='sold')
+    """
+
+    kind: str
+    column: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Apart":
+        """From the words of the command line."""
+        kind, _, column = text.partition(":")
+        if kind not in ("time", "group") or not column:
+            raise ValueError(f"split must be time:COLUMN or group:COLUMN, got {text}")
+        return cls(kind, column)
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows with a target, checked and not yet split.
 
     Args:
         name: of the data set or the file.
-        frame: a pandas table, one row an example.
+        frame: a pandas table, one row an example; its index counts the rows of the file.
         target: the column to predict.
         task: what the target is.
         encoder: a known one, as for pixels; None learns it from the training rows.
         notes: sentences on what was decided on the user's behalf.
+        groups: a number per row; rows of the same number stay in one part.
+        times: a number per row; the latest rows are tested, those before them validated.
+        held: which rows are the test part.
 
     Examples:
         >>> import pandas as pd
@@ -44,6 +89,9 @@ class Table:
     task: type[Task]
     encoder: Encoder | None = None
     notes: tuple[str, ...] = ()
+    groups: NDArray[np.int64] | None = None
+    times: NDArray[np.float64] | None = None
+    held: NDArray[np.bool_] | None = None
 
     @property
     def features(self) -> "DataFrame":
@@ -58,6 +106,9 @@ def checked(
     target: str | None = None,
     task: type[Task] | None = None,
     drop: Iterable[str] = (),
+    impute: bool = False,
+    apart: Apart | None = None,
+    tested: "DataFrame | None" = None,
 ) -> Table:
     """A pandas table with target and task settled, and nothing in it that cannot be encoded.
 
@@ -65,14 +116,17 @@ def checked(
         frame: one row an example.
         name: what to call it in messages.
         target: the column to predict; None is the last one.
-        task: None decides: floats, and whole numbers with more than 20 different values, are a
-            regression; text, bools and other whole numbers are classes.
+        task: None decides: floats, whole numbers with more than 20 different values or with rare
+            ones are a regression; text, bools and other whole numbers are classes.
         drop: columns to leave out.
+        impute: whether missing values are filled, and odd ones among numbers with them.
+        apart: how rows are parted; None draws them at random.
+        tested: rows of another file, to test on.
 
     Examples:
         >>> import pandas as pd
-        >>> checked(pd.DataFrame({"x": range(12), "y": ["no", "yes"] * 6}), "rows").notes
-        ("the target is the last column, 'y'",)
+        >>> checked(pd.DataFrame({"x": range(12), "y": ["no", "yes"] * 6}), "rows").notes[0]
+        "the target is the last column, 'y'"
     """
     check_unique(frame.columns)
     if len(frame) < FEWEST_ROWS:
@@ -82,27 +136,134 @@ def checked(
         target = str(frame.columns[-1])
         notes += (f"the target is the last column, {target!r}",)
     target = _known(target, frame, name)
-    check_columns(frame)
-    for column in frame.columns:
-        if column != target or task is not Classification:
-            check_text(frame[column])
-    found, why = (task, ()) if task else _decided(frame[target])
-    found.check(frame[target])
-    notes += why + _check_categories(frame.drop(columns=target))
-    return Table(name, frame, target, found, notes=notes)
+    frame, held = _joined(frame, tested, name)
+    frame, held, more = _with_targets(frame, held, target)
+    groups = times = None
+    if apart is not None:
+        groups, times = _parting(frame, apart, name)
+        frame = frame.drop(columns=apart.column)
+        notes += (f"column {apart.column!r} parts the rows and is no input",)
+    found, why = _settled(frame, target, task)
+    frame, filled = _filled(frame, target) if impute else check_there(frame)
+    _check_values(frame, target)
+    if found is not Classification and kind_of(frame[target]) is Numeric:
+        frame = frame.assign(**{target: numbers_of(frame[target])})
+    notes += more + why + filled + _notes_on(frame.drop(columns=target))
+    table = Table(name, frame, target, found, None, notes, groups, times, held)
+    return table if apart is not None else _with_repeats(table)
+
+
+def _joined(
+    frame: "DataFrame", tested: "DataFrame | None", name: str
+) -> tuple["DataFrame", NDArray[np.bool_] | None]:
+    """The rows of both files, and which are those of the second."""
+    import pandas as pd
+
+    if tested is None:
+        return frame.reset_index(drop=True), None
+    absent = [column for column in frame.columns if column not in tested.columns]
+    if absent:
+        raise DataError(
+            f"the file to test on must have the columns of {name}, got none named {quoted(absent)}"
+        )
+    held = np.arange(len(frame) + len(tested)) >= len(frame)
+    return pd.concat([frame, tested[list(frame.columns)]]), held
+
+
+def _with_targets(
+    frame: "DataFrame", held: NDArray[np.bool_] | None, target: str
+) -> tuple["DataFrame", NDArray[np.bool_] | None, tuple[str, ...]]:
+    """The rows that have a target, which are all that can be learned from."""
+    there = frame[target].notna().to_numpy()
+    if there.all():
+        return frame, held, ()
+    if there.sum() < FEWEST_ROWS:
+        raise DataError(
+            f"target {target!r} must have a value in at least {FEWEST_ROWS} rows, got "
+            f"{there.sum()} of {len(frame)}"
+        )
+    note = f"rows left out, as their target {target!r} is missing: {(~there).sum()}"
+    return frame[there], None if held is None else held[there], (note,)
+
+
+def _parting(
+    frame: "DataFrame", apart: Apart, name: str
+) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None]:
+    """The groups or the times of the rows."""
+    column = frame[_known(apart.column, frame, name)]
+    if apart.kind == "group":
+        codes = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
+        return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes), None
+    kind = kind_of(column)
+    if column.isna().any() or kind is OneHot:
+        raise DataError(f"column {apart.column!r} must hold a date or a number in every row")
+    times = kind.fit(column)
+    if not isinstance(times, Numeric):
+        raise DataError(f"column {apart.column!r} must vary to part rows by time")
+    return None, times.values(column)
+
+
+def _settled(
+    frame: "DataFrame", target: str, task: type[Task] | None
+) -> tuple[type[Task], tuple[str, ...]]:
+    """The task, and a note if it was not given and could be another."""
+    column = frame[target]
+    if task is None:
+        check_text(column)
+    found, why = (task, ()) if task else _decided(column)
+    if found is not Classification:
+        check_text(column)
+    found.check(column)
+    return found, why
+
+
+def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ...]]:
+    """The table with odd values among numbers missing, and how many are to be filled."""
+    names = [name for name in frame.columns if name != target]
+    frame = frame.assign(**{name: without_odd_ones(frame[name]) for name in names})
+    counts = {name: int(count) for name, count in frame[names].isna().sum().items() if count}
+    empty = [name for name, count in counts.items() if count == len(frame)]
+    listed = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
+    notes: tuple[str, ...] = ()
+    if counts:
+        notes += (f"missing values are filled and marked: {listed}",)
+    if empty:
+        notes += (f"columns without a value left out: {quoted(empty)}",)
+    return frame.drop(columns=empty), notes
+
+
+def _check_values(frame: "DataFrame", target: str) -> None:
+    """Every column can be encoded; a filled one may have missing values."""
+    features = frame.drop(columns=target)
+    for name in features.columns:
+        check_text(features[name])
+    check_finite(frame)
 
 
 def _decided(target: "Series") -> tuple[type[Task], tuple[str, ...]]:
     """What a target is when nobody says, with a note where it could be taken either way."""
     if kind_of(target) is OneHot:
         return Classification, ()
-    different = target.nunique()
-    if target.dtype.kind == "f" or different > MOST_CLASSES:
+    if target.dtype.kind not in "iu" and not _whole(target):
         return Regression, ()
+    rows = target.value_counts()
+    if len(rows) > MOST_CLASSES:
+        return Regression, ()
+    seen = f"target {target.name!r} has {len(rows)} different whole numbers, taken as "
+    if len(rows) >= 5 and rows.min() < RARE * rows.max():
+        return Regression, (
+            f"{seen}a quantity, since some are rare; if they are classes, give --task "
+            "classification, if they count something, --task counts",
+        )
     return Classification, (
-        f"target {target.name!r} has {different} different whole numbers, taken as classes; "
-        "if it is a quantity, say so by --task regression, or in Python by task=Regression",
+        f"{seen}classes; if it is a quantity, say so by --task regression, or in Python by "
+        "task=Regression",
     )
+
+
+def _whole(target: "Series") -> bool:
+    """Whether a column of objects holds whole numbers, as one of pandas' own types does."""
+    return target.dtype.name in ("Int64", "Int32", "Int16", "Int8", "UInt8", "boolean")
 
 
 def _without(frame: "DataFrame", name: str, drop: list[str]) -> tuple["DataFrame", tuple[str, ...]]:
@@ -112,10 +273,28 @@ def _without(frame: "DataFrame", name: str, drop: list[str]) -> tuple["DataFrame
     if len(kept.columns) < 2:
         raise DataError(
             f"{name} must have a target and a column to predict it from, got "
-            f"{quoted(kept.columns) or 'no column'}"
+            f"{quoted(kept.columns) or 'no column'}: if fields are not parted by commas, give the "
+            "--separator"
         )
     notes = (f"columns without a name left out: {len(nameless)}",) if nameless else ()
     return kept, notes
+
+
+def _with_repeats(table: Table) -> Table:
+    """The table with equal rows in one group, unless most rows have an equal."""
+    frame = table.frame
+    groups = frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup().to_numpy()
+    more = len(frame) - len(np.unique(groups))
+    if not more:
+        return table
+    if more > len(frame) / 2:
+        note = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
+        return replace(table, notes=(*table.notes, note))
+    note = f"rows that repeat another: {more}, kept with it in one part"
+    if table.held is not None:
+        shared = np.isin(groups[table.held], groups[~table.held]).sum()
+        note = f"rows to test on that are among the others too: {shared}" if shared else note
+    return replace(table, groups=groups, notes=(*table.notes, note))
 
 
 def _known(column: str, frame: "DataFrame", name: str) -> str:
@@ -128,18 +307,38 @@ def _known(column: str, frame: "DataFrame", name: str) -> str:
     raise DataError(f"{name} must have the column {column!r}, got {quoted(frame.columns)}{hint}")
 
 
-def _check_categories(features: "DataFrame") -> tuple[str, ...]:
-    """Notes on columns with many categories; with too many they are refused."""
-    notes: tuple[str, ...] = ()
-    for name in features.columns:
-        if kind_of(features[name]) is Numeric:
-            continue
-        different = features[name].nunique()
-        if different > min(MOST_CATEGORIES, len(features) / 2):
-            raise DataError(
-                f"column {name!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
-                f"the rows, got {different} in {len(features)} rows: drop it"
-            )
-        if different > MOST_CLASSES:
-            notes += (f"column {name!r} holds text: each of its {different} values is a column",)
-    return notes
+def _notes_on(features: "DataFrame") -> tuple[str, ...]:
+    """Notes on columns that may be misread; text with too many categories is refused."""
+    kinds = {name: kind_of(features[name].dropna()) for name in features.columns}
+    different = {name: features[name].nunique() for name, k in kinds.items() if k is OneHot}
+    most = min(MOST_CATEGORIES, len(features) / 2)
+    odd = [name for name, count in different.items() if count > most]
+    if odd:
+        raise DataError(
+            f"column {odd[0]!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
+            f"the rows, got {different[odd[0]]} in {len(features)} rows: drop it by --drop "
+            f"{','.join(odd)}"
+        )
+    return (
+        *(
+            f"column {name!r} holds text: each of its {count} values is a column"
+            for name, count in different.items()
+            if count > MOST_CLASSES
+        ),
+        *(
+            f"column {name!r} holds dates, read as {format_of(features[name])[0]}; if the day "
+            "comes first, write them as year-month-day"
+            for name, kind in kinds.items()
+            if kind is Dates and len(format_of(features[name])) > 1
+        ),
+        *(
+            f"column {name!r} numbers the rows; if it says nothing, leave it out by --drop {name}"
+            for name in features.columns
+            if _numbers_rows(features[name])
+        ),
+    )
+
+
+def _numbers_rows(column: "Series") -> bool:
+    """Whether whole numbers go up by one from row to row."""
+    return column.dtype.kind in "iu" and bool((np.diff(column.to_numpy()) == 1).all())

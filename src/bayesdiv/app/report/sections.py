@@ -7,7 +7,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.distributions import Distribution
 
 from bayesdiv.app import metric
@@ -241,11 +240,6 @@ def tensors(run: Run) -> list[Tensors]:
 def _each_member(q: Distribution) -> Distribution:
     """The posteriors of an ensemble side by side: the mixture's scale is mostly their distance."""
     return q.component_distribution if isinstance(q, Members) else q
-
-
-def _quantiles(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    low, middle, high = np.quantile(values, (0.05, 0.5, 0.95)).tolist()
-    return low, middle, high
 
 
 def _tensors_of(module: Bayesian) -> Iterable[Tensors]:

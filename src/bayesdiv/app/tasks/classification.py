@@ -48,7 +48,7 @@ class Classification:
         if single:
             raise DataError(
                 f"every class of target {target.name!r} must have at least 2 rows, got one of "
-                f"{quoted(single)}"
+                f"{quoted(single, 3)}: choose another --target, or drop those rows"
             )
 
     @classmethod
@@ -98,11 +98,16 @@ class Classification:
         return {key: METRICS[key].function(predictive, y).item() for key in keys}
 
     def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
-        """The likeliest class, all probabilities, and the uncertainty in two parts."""
+        """The likeliest class, all probabilities, and the uncertainty in two parts.
+
+        Entropy is the whole, mutual information its epistemic part, which more data would lessen,
+        and expected entropy the aleatoric one.
+        """
         probabilities = predictive.probabilities
         return {
             "predicted_class": [self.classes[k] for k in probabilities.argmax(-1).tolist()],
             **{f"probability_{name}": probabilities[:, k] for k, name in enumerate(self.classes)},
             "entropy": predictive.entropy,
             "mutual_information": predictive.mutual_information,
+            "expected_entropy": predictive.entropy - predictive.mutual_information,
         }

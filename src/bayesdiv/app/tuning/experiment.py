@@ -69,17 +69,6 @@ def tune_experiment(
         folds: a value is the mean over this many trainings, see `dealt`.
         about: what else the search depends on, such as how the data were loaded.
         tell: called with all trials after each change.
-
-    Examples:
-        >>> from tempfile import TemporaryDirectory
-        >>> from bayesdiv import KL
-        >>> from bayesdiv.app.data.loading import load
-        >>> once = Training(epochs=1, test_samples=5)
-        >>> with TemporaryDirectory() as folder:
-        ...     search = Search(f"{folder}/study.db", trials=1)
-        ...     tuned = tune_experiment(load("diabetes"), KL(), once, search, folds=1)
-        >>> tuned.best.settings
-        {'strength': 1.0, 'learning_rate': 0.005}
     """
     asked, training = training, experiments.settled(training, splits.num_data, splits.shape)
     ranges = searched(ranges, divergence)

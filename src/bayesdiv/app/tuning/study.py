@@ -45,23 +45,16 @@ def trials(search: Search) -> list[Tried]:
 
 def tried_in(study: optuna.Study) -> list[Tried]:
     """All trials of a study."""
-    return [_as_tried(trial) for trial in study.get_trials(deepcopy=False) if _planned(trial)]
+    return [_as_tried(trial) for trial in _planned(study)]
 
 
 def _as_tried(trial: FrozenTrial) -> Tried:
     reason = trial.user_attrs.get("reason", "")
-    state = trial.state.name.lower()
-    if trial.state == TrialState.FAIL:
-        state = "stopped" if reason == STOPPED else "failed"
-    return Tried(
-        trial.number,
-        dict(trial.params),
-        trial.value,
-        state,
-        reason,
-        None if trial.duration is None else trial.duration.total_seconds(),
-        trial.system_attrs.get("failed_trial"),
-    )
+    state = {"FAIL": "stopped" if reason == STOPPED else "failed"}.get(trial.state.name)
+    seconds = trial.duration.total_seconds() if trial.duration else None
+    again = trial.system_attrs.get("failed_trial")
+    name, settings = state or trial.state.name.lower(), dict(trial.params)
+    return Tried(trial.number, settings, trial.value, name, reason, seconds, again)
 
 
 def importance(search: Search) -> dict[str, float]:
@@ -74,7 +67,7 @@ def importance(search: Search) -> dict[str, float]:
 
 def plan(study: optuna.Study, wanted: int, start: Mapping[str, Any] | None) -> None:
     """Let trials wait in the study until there are as many as wanted, first one with `start`."""
-    if start is not None and not study.get_trials(deepcopy=False):
+    if start is not None and not _planned(study):
         study.enqueue_trial(dict(start))
     for _ in range(wanted - len(counted(study, wanted))):
         study.enqueue_trial({})
@@ -86,15 +79,13 @@ def counted(study: optuna.Study, wanted: int) -> list[FrozenTrial]:
     Those that are tried again come first, the others by number: should two callers have planned
     the same trials at the same moment, the surplus does not count.
     """
-    found = [trial for trial in study.get_trials(deepcopy=False) if _planned(trial)]
-    found = [trial for trial in found if trial.state != TrialState.FAIL]
-    found.sort(key=lambda trial: ("failed_trial" not in trial.system_attrs, trial.number))
-    return found[:wanted]
+    found = [trial for trial in _planned(study) if trial.state != TrialState.FAIL]
+    return sorted(found, key=lambda trial: "failed_trial" not in trial.system_attrs)[:wanted]
 
 
-def _planned(trial: FrozenTrial) -> bool:
-    """Whether a trial waited its turn; Optuna makes another where a worker finds none waiting."""
-    return "fixed_params" in trial.system_attrs
+def _planned(study: optuna.Study) -> list[FrozenTrial]:
+    """Trials that waited their turn; Optuna adds another where a worker finds none waiting."""
+    return [t for t in study.get_trials(deepcopy=False) if "fixed_params" in t.system_attrs]
 
 
 class _Sampler(TPESampler):
@@ -171,16 +162,16 @@ def _of_database(error: BaseException | None) -> BaseException | None:
 
 def _storage(url: str, search: Search) -> _Storage:
     embedded = url.startswith("sqlite")
+    how = {"connect_args": {"timeout": 60}} if embedded else {"pool_pre_ping": True}
+    retry = RetryHeartbeatStaleTrialCallback(search.retries)
     for left in reversed(range(OPENINGS)):
         try:
             storage = _Storage(
                 url,
-                engine_kwargs=(
-                    {"connect_args": {"timeout": 60}} if embedded else {"pool_pre_ping": True}
-                ),
+                engine_kwargs=how,
                 heartbeat_interval=search.heartbeat,
                 grace_period=3 * search.heartbeat,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(search.retries),
+                heartbeat_stale_trial_callback=retry,
             )
             break
         except (SQLAlchemyError, OptunaError, ImportError, ValueError, RuntimeError) as error:

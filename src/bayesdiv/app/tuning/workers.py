@@ -47,19 +47,15 @@ def tune(
     """Search the settings of your own function by TPE (Bergstra et al. 2011), as the paper did.
 
     A trial that raises `Diverged`, or returns NaN or infinity, counts as pruned, and to TPE as one
-    of the worst; another error ends the search. To break off hopeless trials, report from the body
-    of `fit` and raise `optuna.TrialPruned` where `trial.should_prune()`.
+    of the worst; another error ends the search. Returned is the best trial that came to its end.
 
     Args:
-        objective: takes an `optuna.Trial`, asks it for settings, and returns the value. With
-            several workers it must be picklable: a function at the top of a module, say.
-        search: where, how long and what for.
+        objective: takes an `optuna.Trial`, asks it for settings, and returns the value; a function
+            at the top of a module if there are several workers.
+        search: where and how long.
         start: settings to try first.
         about: what the search depends on, as JSON; a study with another is not continued.
         tell: called with all trials after each change.
-
-    Returns:
-        The best trial that came to its end.
 
     Examples:
         >>> from tempfile import TemporaryDirectory
@@ -96,8 +92,12 @@ def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
             optuna.storages.fail_stale_trials(study)
             states = {trial.state for trial in studies.counted(study, search.trials)}
             if TrialState.WAITING in states:
-                with _taken_over():
+                try:
                     study.optimize(run, n_trials=1, catch=_Surplus)
+                except ValueError as error:
+                    # This process slept for so long that another has taken its trial over.
+                    if "Cannot tell a FAIL trial" not in str(error):
+                        raise
                 _told(study, tell)
             elif all(state.is_finished() for state in states):
                 return
@@ -108,16 +108,6 @@ def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
 def _told(study: optuna.Study, tell: Tell | None) -> None:
     if tell is not None:
         tell(studies.tried_in(study))
-
-
-@contextlib.contextmanager
-def _taken_over() -> Iterator[None]:
-    """Go on where this process slept for so long that another has taken its trial over."""
-    try:
-        yield
-    except ValueError as error:
-        if "Cannot tell a FAIL trial" not in str(error):
-            raise
 
 
 def _value(objective: Objective, study: optuna.Study, trial: Trial) -> float:

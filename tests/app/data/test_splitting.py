@@ -1,0 +1,240 @@
+"""Rows kept together, parted by time or by groups, tested on a file of their own, filled."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import StandardScaler
+
+from bayesdiv.app.data.columns import Dates, Filled, Numeric, OneHot
+from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.loading import load, opened, parted
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splitting import split
+from bayesdiv.app.data.table import Apart, checked
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
+
+ROWS = 80
+
+
+def rows(count: int = ROWS) -> pd.DataFrame:
+    random = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "a": random.normal(size=count),
+            "town": random.choice(["Bern", "Oslo"], count),
+            "day": [f"{1 + k % 28:02}/{1 + k // 28:02}/2024" for k in range(count)],
+            "y": random.normal(size=count),
+        }
+    )
+
+
+def parts_of(frame, seed=0, **options) -> list[np.ndarray]:
+    """The values of column a in each part."""
+    splits = split(checked(frame, "rows", target="y", **options), seed=seed)
+    (column,) = [c for c in splits.encoder.columns if c.name == "a"]
+    place = splits.encoder.names.index("a")
+    return [
+        (part.x[:, place].double() * column.scale + column.loc).numpy() for part in splits.parts
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("target", ["y", "town"])
+def test_repeated_rows_are_in_one_part_and_noted(seed, target):
+    frame = pd.concat([rows(), rows().head(15), rows().head(4)], ignore_index=True)
+    table = checked(frame, "rows", target=target)
+    assert "rows that repeat another: 19, kept with it in one part" in table.notes
+    splits = split(table, seed=seed)
+    place = splits.encoder.names.index("a")
+    seen = [set(part.x[:, place].tolist()) for part in splits.parts]
+    assert seen[0].isdisjoint(seen[1] | seen[2])
+    assert seen[1].isdisjoint(seen[2])
+    assert sum(len(part.y) for part in splits.parts) == len(frame)
+
+
+def test_a_table_of_few_different_rows_is_drawn_row_by_row():
+    frame = pd.DataFrame({"a": [0, 1, 2, 3] * 20, "y": ["no", "yes"] * 40})
+    table = checked(frame, "rows")
+    assert "76 of 80 rows repeat others: too many to be kept in one part" in table.notes
+    assert len(split(table).test.y) == 16
+
+
+def test_a_table_without_repeats_is_drawn_as_before():
+    """The rows of a seed are those of a permutation by torch, the first of them tested."""
+    splits = split(checked(rows(), "rows", target="y"), seed=4)
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(4))
+    assert splits.test_rows == tuple((order[:16] + 1).tolist())
+
+
+def test_the_latest_rows_are_tested_and_those_before_them_validated():
+    frame = rows().sample(frac=1, random_state=0)
+    train, validation, test = parts_of(frame, apart=Apart("time", "day"))
+    by_day = rows()["a"].to_numpy()
+    assert (len(train), len(validation), len(test)) == (48, 16, 16)
+    np.testing.assert_allclose(sorted(test), sorted(by_day[-16:]), atol=1e-6)
+    np.testing.assert_allclose(sorted(train), sorted(by_day[:48]), atol=1e-6)
+
+
+def test_rows_of_one_time_are_in_one_part():
+    frame = rows().assign(year=np.repeat([2001, 2002, 2003, 2004, 2005], 16))
+    for seed in range(2):
+        train, validation, test = parts_of(frame, seed, apart=Apart("time", "year"))
+        assert (len(train), len(validation), len(test)) == (48, 16, 16)
+        np.testing.assert_allclose(sorted(test), sorted(frame["a"][-16:]), atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_is_in_one_part(seed):
+    frame = rows().assign(patient=[f"p{k % 13}" for k in range(ROWS)])
+    seen = []
+    for part in parts_of(frame, seed, apart=Apart("group", "patient")):
+        near = np.abs(frame["a"].to_numpy() - part[:, None]).argmin(1)
+        seen.append(set(frame["patient"].iloc[near]))
+        assert seen[-1]
+    assert sum(map(len, seen)) == 13
+
+
+def test_the_column_that_parts_is_no_input_and_must_be_fit():
+    table = checked(rows(), "rows", target="y", apart=Apart("time", "day"))
+    assert "day" not in table.features
+    assert "column 'day' parts the rows and is no input" in table.notes
+    with pytest.raises(DataError, match="column 'town' must hold a date or a number"):
+        checked(rows(), "rows", target="y", apart=Apart("time", "town"))
+    with pytest.raises(ValueError, match="split must be time:COLUMN or group:COLUMN, got day"):
+        Apart.parse("day")
+
+
+def test_a_file_of_its_own_is_the_test_part(tmp_path):
+    rows().to_csv(tmp_path / "train.csv", index=False)
+    tested = rows(100).tail(20).assign(town="Oslo", more=1)
+    tested.loc[tested.index[3], "town"] = "Paris"
+    tested.to_csv(tmp_path / "test.csv", index=False)
+    source = opened(tmp_path / "train.csv", target="y", tested_on=tmp_path / "test.csv")
+    for seed in range(2):
+        splits = parted(source, seed=seed)
+        assert (len(splits.train.y), len(splits.validation.y), len(splits.test.y)) == (64, 16, 19)
+        assert splits.test_rows == tuple(k for k in range(1, 21) if k != 4)
+        left = "rows left out, as no training row has their category or gap: 1"
+        assert left in splits.notes
+
+
+def test_rows_of_the_test_file_that_are_trained_on_are_noted(tmp_path):
+    rows().to_csv(tmp_path / "train.csv", index=False)
+    rows().head(12).to_csv(tmp_path / "test.csv", index=False)
+    notes = load(tmp_path / "train.csv", target="y", tested_on=tmp_path / "test.csv").notes
+    assert "rows to test on that are among the others too: 12" in notes
+    rows().drop(columns="a").to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(DataError, match=r"must have the columns of train.csv, got none named 'a'"):
+        load(tmp_path / "train.csv", target="y", tested_on=tmp_path / "less.csv")
+
+
+# Missing values
+
+
+def test_missing_values_are_filled_as_scikit_learn_does_and_marked():
+    frame = rows()[["a", "town"]]
+    frame.loc[[1, 5], "a"] = np.nan
+    frame.loc[[2, 7, 9], "town"] = np.nan
+    encoder = Encoder.fit(frame)
+    x = encoder.encode(frame).numpy()
+    imputed = SimpleImputer(strategy="median", add_indicator=True).fit_transform(frame[["a"]])
+    scaler = StandardScaler().fit(frame[["a"]].dropna().to_numpy())
+    np.testing.assert_allclose(x[:, :1], scaler.transform(imputed[:, :1]), atol=1e-6)
+    np.testing.assert_array_equal(x[:, 1], imputed[:, 1])
+    commonest = SimpleImputer(strategy="most_frequent").fit_transform(frame[["town"]])
+    np.testing.assert_array_equal(x[:, 2], commonest[:, 0] == "Bern")
+    np.testing.assert_array_equal(x[:, 4], frame["town"].isna())
+    again = Encoder.from_json(encoder.to_json())
+    assert again == encoder
+    assert isinstance(again.columns[0], Filled)
+
+
+def test_filling_is_asked_for_and_noted():
+    frame = rows()
+    frame.loc[[1, 5], "a"] = np.nan
+    with pytest.raises(DataError, match="2 in 'a', the first in row 2: fill them by --impute"):
+        checked(frame, "rows", target="y")
+    table = checked(frame, "rows", target="y", impute=True)
+    assert "missing values are filled and marked: 2 in 'a'" in table.notes
+    assert len(split(table).train.x[0]) == 5
+
+
+def test_an_odd_word_among_numbers_is_filled_too():
+    frame = rows().assign(age=[str(20 + k % 30) for k in range(ROWS)])
+    frame.loc[3, "age"] = "unknown"
+    table = checked(frame, "rows", target="y", impute=True)
+    assert "missing values are filled and marked: 1 in 'age'" in table.notes
+    kinds = {column.name: column for column in split(table).encoder.columns}
+    assert isinstance(kinds["age"], Filled)
+    assert isinstance(kinds["age"].of, Numeric)
+
+
+def test_a_column_without_any_value_is_left_out_when_filling():
+    table = checked(rows().assign(empty=np.nan), "rows", target="y", impute=True)
+    assert "columns without a value left out: 'empty'" in table.notes
+
+
+def test_rows_without_a_target_are_left_out_and_counted():
+    frame = rows()
+    frame.loc[[4, 6], "y"] = np.nan
+    table = checked(frame, "rows", target="y")
+    assert "rows left out, as their target 'y' is missing: 2" in table.notes
+    splits = split(table)
+    assert not {5, 7} & set(splits.test_rows)
+    assert sum(len(part.y) for part in splits.parts) == ROWS - 2
+
+
+# What a column and a target are
+
+
+def test_a_day_that_comes_first_is_seen_in_the_training_rows_and_kept():
+    (column,) = Encoder.fit(rows()[["day"]]).columns
+    assert column == Dates("day", column.loc, column.scale, "", "%d/%m/%Y")
+    (value,) = column.values(pd.Series(["03/02/2024"], name="day"))
+    assert value == (pd.Timestamp(2024, 2, 3) - pd.Timestamp(0)).days
+    assert Encoder.from_json(Encoder((column,), (1,)).to_json()).columns == (column,)
+
+
+def test_dates_that_could_be_read_in_two_ways_are_noted():
+    frame = rows().assign(day=[f"{1 + k % 12:02}/{1 + k % 5:02}/2024" for k in range(ROWS)])
+    notes = checked(frame, "rows", target="y").notes
+    assert any("'day' holds dates, read as %m/%d/%Y; if the day comes first" in n for n in notes)
+
+
+@pytest.mark.parametrize(
+    ("target", "task", "words"),
+    [
+        (np.random.default_rng(0).poisson(2.0, ROWS), Regression, "--task counts"),
+        (np.arange(ROWS) % 10, Classification, "--task regression"),
+        (np.repeat([0, 1], [70, 10]), Classification, "--task regression"),
+    ],
+)
+def test_counts_are_a_quantity_and_a_note_says_how_to_change_it(target, task, words):
+    table = checked(rows().assign(y=target), "rows", target="y")
+    assert table.task is task
+    assert any(words in note for note in table.notes)
+
+
+def test_a_column_that_numbers_the_rows_is_noted():
+    notes = checked(rows().assign(id=np.arange(ROWS)), "rows", target="y").notes
+    assert "column 'id' numbers the rows; if it says nothing, leave it out by --drop id" in notes
+
+
+def test_columns_to_drop_may_be_named_together(tmp_path):
+    frame = rows().assign(**{"b,c": 1.0, "note": [f"text {k}" for k in range(ROWS)]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match="drop it by --drop note"):
+        load(tmp_path / "t.csv", target="y")
+    splits = load(tmp_path / "t.csv", target="y", drop=["note,day"])
+    assert splits.encoder.names == ("a", "town")
+    assert load(tmp_path / "t.csv", target="y", drop=["b,c", "note"]).encoder.names[-1] == "day"
+
+
+def test_numbers_of_a_regression_may_have_a_unit():
+    frame = rows().assign(y=[f"{k % 37} €" for k in range(ROWS)])
+    splits = split(checked(frame, "rows", target="y"))
+    assert type(splits.task) is Regression
+    assert isinstance(splits.encoder.columns[1], OneHot)
