@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
+from bayesdiv.compute.autocast import autocast_dtype, autocast_under_vmap
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.devices import compiling, on_cpu, on_gpu, recording
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
@@ -76,11 +77,16 @@ class Vectorized(Over):
         if compiling():
             return together(*weights)
         try:
-            with _attention_by_products(weights[0].device), disable_saved_tensors_hooks(_HOOKS):
+            with (
+                _attention_by_products(weights[0].device),
+                autocast_under_vmap(weights[0].device),
+                disable_saved_tensors_hooks(_HOOKS),
+            ):
                 return together(*weights)
         except RuntimeError as error:
             told = str(error).lower()
-            if not any(word in told for word in ("vmap", "batching rule", "functorch")):
+            mixed = "dtype" in told and autocast_dtype(weights[0].device) is not None
+            if not mixed and not any(one in told for one in ("vmap", "batching rule", "functorch")):
                 raise
             raise _NoRule(
                 "torch.vmap has no rule for a part of this network, such as batch norm, LSTM or "

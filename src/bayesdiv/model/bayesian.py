@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.parameter import is_lazy
 
+from bayesdiv.compute.autocast import autocast_under_vmap
 from bayesdiv.compute.devices import traced
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, Where, unfrozen
@@ -76,7 +77,8 @@ class Bayesian(nn.Module):
         """
         if weights.dim() > 1:
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
-            return each(weights, inputs, named)
+            with autocast_under_vmap(weights.device):
+                return each(weights, inputs, named)
 
         def run(tensors: Mapping[str, Tensor]) -> Any:
             try:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
+from bayesdiv.compute.autocast import autocast_dtype
 from bayesdiv.compute.backend import Prepared, prepare
 from bayesdiv.compute.devices import compiling, on_cpu
 from bayesdiv.divergence import KL, Divergence, joint
@@ -206,7 +207,9 @@ class Objective(nn.Module):
         """The same as the whole, with the gradients of each group of draws formed in turn."""
 
         def group(count: int) -> Part:
-            weights = tuple(m.draw(count, _autocast(m.loc)) for m in self._bayesian(model))
+            weights = tuple(
+                m.draw(count, autocast_dtype(m.loc.device)) for m in self._bayesian(model)
+            )
             nll = share * (count / self.samples) * self._nll(model, weights, x, y)
             return Part(_finite_sum(nll), nll)
 
@@ -286,11 +289,11 @@ class Objective(nn.Module):
         weights, totals = [], []
         for index, module in enumerate(modules):
             if not _is_product_draw(module):
-                weights.append(module.draw(samples, _autocast(module.loc)))
+                weights.append(module.draw(samples, autocast_dtype(module.loc.device)))
                 totals.append(self._total(index, module, weights[-1]))
                 continue
             q, p = module.q(), self._prior(model, index, module)
-            rule, dtype = self._rule(index, q, p), _autocast(q.mean)
+            rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
             drawn, total = rule.draw_and_total(q, p, samples, dtype)
             weights.append(drawn)
             totals.append(total if drawn.dim() > 2 else total.sum())
@@ -411,12 +414,6 @@ def _sources(module: Bayesian) -> _Sources:
 def _is_product_draw(module: Bayesian) -> bool:
     """Whether draws of the posterior are draws of its marginals, which one pass may make."""
     return type(module.posterior) is MeanField
-
-
-def _autocast(like: Tensor) -> torch.dtype | None:
-    """The dtype that autocast will give the weights, or None where it is off."""
-    kind = like.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _finite_sum(each: Tensor) -> Tensor:
