@@ -38,12 +38,9 @@ from bayesdiv.metrics.table import (
     nearest,
 )
 
-# fmt: off
-__all__ = [
-    "HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Aim", "BrierParts", "Metric",
-    "Reliability", "RiskCoverage", "Roc", "accuracy", "aurc", "auroc", "brier", "brier_parts",
-    "confusion", "coverage", "crps", "ece", "false_negative_rate", "interval_width", "mae",
-    "metric", "nearest", "nll", "outlier_aupr", "outlier_auroc", "outlier_false_alarms", "pinball",
-    "pit", "reliability", "risk_coverage", "rmse", "roc", "sharpness",
-]
-# fmt: on
+__all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Aim", "BrierParts"]
+__all__ += ["Metric", "Reliability", "RiskCoverage", "Roc", "accuracy", "aurc", "auroc", "brier"]
+__all__ += ["brier_parts", "confusion", "coverage", "crps", "ece", "false_negative_rate"]
+__all__ += ["interval_width", "mae", "metric", "nearest", "nll", "outlier_aupr", "outlier_auroc"]
+__all__ += ["outlier_false_alarms", "pinball", "pit", "reliability", "risk_coverage", "rmse", "roc"]
+__all__ += ["sharpness"]
