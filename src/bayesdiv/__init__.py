@@ -53,14 +53,63 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-__all__ = ["JSA", "JSG", "KL", "AroundStart", "Auto", "Batches", "Bayesian", "BayesianClassifier"]
-__all__ += ["BayesianRegressor", "Binary", "ChiSquared", "Classes", "Constraint", "Diverged"]
-__all__ += ["Divergence", "Eager", "Ensemble", "Exact", "FanIn", "FullRank", "Gaussian"]
-__all__ += ["HeteroscedasticGaussian", "Looped", "LossModule", "LowRank", "MeanField", "MonteCarlo"]
-__all__ += ["Objective", "Point", "Poisson", "Predictive", "Prior", "Quadrature", "Recorded"]
-__all__ += ["Renyi", "ReverseKL", "ScaleMixture", "StudentTNoise", "TotalVariation", "Vectorized"]
-__all__ += ["WarmUp", "WeightedKL", "__version__", "at_mean", "bayesianize", "draw_weights"]
-__all__ += ["draws", "export", "fit", "load", "plain", "predict", "predict_at", "save", "stacked"]
+__all__ = [
+    "JSA",
+    "JSG",
+    "KL",
+    "AroundStart",
+    "Auto",
+    "Batches",
+    "Bayesian",
+    "BayesianClassifier",
+    "BayesianRegressor",
+    "Binary",
+    "ChiSquared",
+    "Classes",
+    "Constraint",
+    "Diverged",
+    "Divergence",
+    "Eager",
+    "Ensemble",
+    "Exact",
+    "FanIn",
+    "FullRank",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "Looped",
+    "LossModule",
+    "LowRank",
+    "MeanField",
+    "MonteCarlo",
+    "Objective",
+    "Point",
+    "Poisson",
+    "Predictive",
+    "Prior",
+    "Quadrature",
+    "Recorded",
+    "Renyi",
+    "ReverseKL",
+    "ScaleMixture",
+    "StudentTNoise",
+    "TotalVariation",
+    "Vectorized",
+    "WarmUp",
+    "WeightedKL",
+    "__version__",
+    "at_mean",
+    "bayesianize",
+    "draw_weights",
+    "draws",
+    "export",
+    "fit",
+    "load",
+    "plain",
+    "predict",
+    "predict_at",
+    "save",
+    "stacked",
+]
 
 # Where each name is defined; type checkers read the imports above, which say the same.
 _HOMES = {
