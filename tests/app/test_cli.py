@@ -979,6 +979,53 @@ def test_help_shows_one_worked_example_a_command(capsys):
         assert f"Example: bayesdiv {command}" in " ".join(capsys.readouterr().out.split())
 
 
+def test_help_says_what_to_type_and_no_types(capsys):
+    for command in cli.commands():
+        assert call(command, "--help") == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert "type:" not in out
+        assert "null" not in out
+        assert "Union" not in out
+        assert out.startswith(f"usage: bayesdiv {command}")
+        assert out.partition(" options: ")[0].count("[--") == 0
+        if "--divergence" in out:
+            assert "JSA:0.3" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "diabetes", "--out", "run", "--batchsize", "3"], "did you mean --batch_size?"),
+        (["predict", "run", "x.csv", "-o", "y.csv", "--levl=3"], "did you mean --level?"),
+        (["show", "run", "--zzz"], "show has no option --zzz; see bayesdiv show --help"),
+        (["show", "run", "more"], "show takes no further 'more'; see bayesdiv show --help"),
+        (["train", "diabetes", "--out", "run", "--hidden", "wide"], "such as 50,50, got wide"),
+    ],
+)
+def test_a_misspelt_option_gets_the_closest_one(arguments, words, capsys):
+    assert call(*arguments) == 2
+    assert words in " ".join(complaint(capsys).split())
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--divergence", "JSA:0.2"], {"kind": "JSA", "alpha": 0.2}),
+        (["--divergence=JSG", "--divergence.alpha=0.2"], {"kind": "JSG", "alpha": 0.2}),
+        (["--divergence", "bayesdiv.KL"], {"kind": "KL"}),
+        (["--divergence", "deterministic"], None),
+        (["--config", "short.yaml"], {"kind": "JSA", "alpha": 0.25}),
+    ],
+)
+def test_a_divergence_is_a_name_with_alpha_on_the_command_line_and_in_a_file(numbers, given, kept):
+    Path("short.yaml").write_text("divergence: JSA:0.25\nhidden: 7,5\n")
+    options = ["--hidden", "7,5"] if "--config" not in given else []
+    assert call("train", numbers, *given, *options, "--out", "run", *QUICK) == 0
+    settings = json.loads(Path("run/settings.json").read_text())
+    assert settings["divergence"] == kept
+    assert settings["training"]["hidden"] == [7, 5]
+
+
 def test_markup_in_names_shows_as_text(capsys):
     frame = table().rename(columns={"y": "[red]y[/red]"})
     frame.to_csv("t.csv", index=False)

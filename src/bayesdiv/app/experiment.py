@@ -37,15 +37,15 @@ class Training:
     says, like those of the estimators.
 
     Args:
-        epochs: passes over the training data; None makes as many updates as suit the table, or 100
-            epochs for images.
+        epochs: passes over the training data; if not given, as many updates as suit the table, or
+            100 epochs for images.
         learning_rate: of Adam; it stays level for half of the epochs and then falls to 0.
         batch_size: examples per step.
-        samples: weight draws per step and member; None is 4 for tables, 1 for images.
-        members: networks of the ensemble; None is 4 for tables, 1 for images.
+        samples: weight draws per step and member; if not given, 4 for tables, 1 for images.
+        members: networks of the ensemble; if not given, 4 for tables, 1 for images.
         strength: λ in front of the divergence.
-        start: posterior scale to begin with, as a fraction of the prior's; None suits the
-            divergence.
+        start: posterior scale to begin with, as a fraction of the prior's; if not given, what
+            suits the divergence.
         prior_gain: the prior's scale is this over √fan-in, layer by layer.
         hidden: units of each hidden layer, for tables.
         test_samples: weight draws for predictions.

@@ -1,8 +1,11 @@
 """What several commands take: which data, which divergence, how to train."""
 
+import dataclasses
 import difflib
-from collections.abc import Mapping
-from dataclasses import fields
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ from bayesdiv.app.experiment import Training
 from bayesdiv.divergence import Divergence
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
+    from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
     from bayesdiv.app.data.images import Images
 
@@ -34,6 +37,41 @@ def command_parser(description: str, example: str) -> "ArgumentParser":
     return ArgumentParser(
         description=description, epilog=f"Example: {example}", exit_on_error=False
     )
+
+
+def plain_help() -> "type[DefaultHelpFormatter]":
+    """A way to lay out help: what each option is for and its usual value, without its type."""
+    from jsonargparse import DefaultHelpFormatter
+
+    class Plain(DefaultHelpFormatter):
+        def _get_help_string(self, action: Any) -> str:
+            usual = action.default if action.option_strings else None
+            shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {_shown(usual)})"
+            return (action.help or "").removesuffix(".").replace("%", "%%") + shown
+
+        def _format_usage(self, usage: Any, actions: Any, *rest: Any, **more: Any) -> str:
+            needed = [action for action in actions if action.required or not action.option_strings]
+            line = super()._format_usage(usage, needed, *rest, **more).replace("[options] ", "")
+            return f"{line.rstrip()} [options]\n\n"
+
+    return Plain
+
+
+def _shown(usual: object) -> str:
+    """A default as it would be typed."""
+    return " ".join(map(str, usual)) if isinstance(usual, list | tuple) else str(usual)
+
+
+def _option(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same function, whose complaints the parser passes on."""
+
+    def option(given: Any) -> Any:
+        try:
+            return read(given)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return option
 
 
 def add_data(command: "ArgumentParser") -> None:
@@ -115,8 +153,77 @@ def data_settings(settings: "Namespace") -> dict[str, Any]:
 
 def training_of(settings: "Namespace") -> Training:
     """How a command is to train."""
-    names = {f.name for f in fields(Training)}
+    names = {f.name for f in dataclasses.fields(Training)}
     return Training(**{name: settings[name] for name in names if name in settings})
+
+
+def add_divergence(command: "ArgumentParser", usual: str, said: str) -> None:
+    """The option --divergence, read by `divergence_of`."""
+    names = ", ".join(known())
+    said = f"NAME or NAME:ALPHA, as in JSA:0.3, of {names}, or the import path of your own{said}"
+    command.add_argument("--divergence", type=_option(divergence_of), default=usual, help=said)
+
+
+def add_training(command: "ArgumentParser", skip: Iterable[str] = ()) -> None:
+    """The options that `training_of` reads."""
+    command.add_class_arguments(Training, skip={"hidden", *skip})
+    said = "units of each hidden layer, for tables: 50,50"
+    usual = ",".join(map(str, Training().hidden))
+    command.add_argument("--hidden", type=_option(units), default=usual, help=said)
+
+
+def units(given: "str | Sequence[int]") -> tuple[int, ...]:
+    """The units of each hidden layer, as an option or a file of settings has them.
+
+    Examples:
+        >>> units("50,50"), units([8])
+        ((50, 50), (8,))
+    """
+    try:
+        each = given.strip("[]() ").split(",") if isinstance(given, str) else given
+        return tuple(int(number) for number in each if str(number).strip())
+    except (TypeError, ValueError):
+        raise ValueError(f"hidden must be whole numbers such as 50,50, got {given}") from None
+
+
+def together(arguments: "Sequence[str]") -> list[str]:
+    """The arguments with fields of a divergence behind its name.
+
+    Examples:
+        >>> together(["--divergence", "JSA", "--divergence.alpha", "0.3", "--epochs", "5"])
+        ['--divergence', 'JSA:alpha=0.3', '--epochs', '5']
+    """
+    parts = [part for text in arguments for part in _halves(text)]
+    fields = [k for k, text in enumerate(parts) if re.fullmatch(r"--divergence\.\w+", text)]
+    if not fields or "--divergence" not in parts[:-1]:
+        return list(arguments)
+    said = ",".join(f"{parts[k].partition('.')[2]}={''.join(parts[k + 1 : k + 2])}" for k in fields)
+    parts[parts.index("--divergence") + 1] += f":{said}"
+    return [text for k, text in enumerate(parts) if k not in fields and k - 1 not in fields]
+
+
+def _halves(text: str) -> list[str]:
+    """An argument such as --divergence=JSA in two."""
+    return text.split("=", 1) if re.match(r"--divergence(\.\w+)?=", text) else [text]
+
+
+def divergence_of(given: "str | Mapping[str, Any] | Divergence | None") -> Divergence | None:
+    """A divergence as an option or a file of settings has it; None for a deterministic network.
+
+    Examples:
+        >>> divergence_of("JSA:0.3")
+        JSA(alpha=0.3)
+        >>> divergence_of({"class_path": "bayesdiv.JSG", "init_args": {"alpha": 0.2}})
+        JSG(alpha=0.2)
+    """
+    if isinstance(given, Divergence) or given in (None, "null", "None"):
+        return given if isinstance(given, Divergence) else None
+    if isinstance(given, str):
+        return named(given)
+    if not isinstance(given, Mapping) or "class_path" not in given:
+        raise ValueError(f"divergence must be a name such as JSA:0.3, got {given}")
+    fields = dict(given.get("init_args") or {})
+    return _made(str(given["class_path"]), fields, str(given["class_path"]))
 
 
 def named(text: str) -> Divergence | None:
@@ -126,20 +233,42 @@ def named(text: str) -> Divergence | None:
         >>> named("JSA:0.3")
         JSA(alpha=0.3)
     """
-    name, _, alpha = text.partition(":")
+    name, _, said = text.partition(":")
     if name == "deterministic":
         return None
-    if name not in known():
-        raise ValueError(unknown(text, "or deterministic"))
-    kind: Any = getattr(divergences, name)
-    if alpha and "alpha" not in {f.name for f in fields(kind)}:
-        raise ValueError(f"{name} has no alpha, got {text!r}")
-    alpha = alpha or {"JSG": "0.1", "JSA": "0.5"}.get(name, "")
+    pairs = [part.partition("=") for part in said.split(",") if part]
+    fields = {key if equals else "alpha": value if equals else key for key, equals, value in pairs}
+    usual = {"JSG": 0.1, "JSA": 0.5}
+    if name in usual:
+        fields.setdefault("alpha", str(usual[name]))
+    return _made(name, fields, text)
+
+
+def _made(name: str, fields: Mapping[str, Any], text: str) -> Divergence:
+    """The divergence of this name or import path with these fields."""
+    module, _, last = name.rpartition(".")
+    ours = module in ("", "bayesdiv", "bayesdiv.divergence")
+    kind: Any = getattr(divergences, last, None) if ours else _imported(module, last, text)
+    if kind is None or (ours and last not in known()):
+        raise ValueError(unknown(text, "or an import path"))
+    there = {f.name for f in dataclasses.fields(kind)}
+    wrong = [key for key in fields if key not in there]
+    if wrong:
+        raise ValueError(f"{name} has no {wrong[0]}, got {text!r}")
     try:
-        made: Divergence = kind(float(alpha)) if alpha else kind()
+        made: Divergence = kind(**{key: float(value) for key, value in fields.items()})
         return made
     except (ValueError, TypeError) as error:
         raise ValueError(f"alpha of {text!r}: {error}") from None
+
+
+def _imported(module: str, name: str, text: str) -> Any:
+    """A class of the user's own."""
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError as error:
+        raise ValueError(f"{text} is not a known divergence: {error}") from None
+    return found if isinstance(found, type) and issubclass(found, Divergence) else None
 
 
 def known() -> list[str]:

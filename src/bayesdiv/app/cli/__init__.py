@@ -5,6 +5,7 @@ The first line of a file, after the command, is what `bayesdiv --help` says abou
 
 import argparse
 import ast
+import difflib
 import importlib
 import logging
 import os
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from jsonargparse import ArgumentError
 
     from bayesdiv.app.console import complain, errors
+    from bayesdiv.app.options import together
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     if "OMP_NUM_THREADS" not in os.environ:
@@ -43,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         torch.set_num_threads(1)
     try:
         whole = parser(arguments[0])
-        settings = whole.instantiate(whole.parse_args(arguments))
+        settings = whole.instantiate(whole.parse_args(together(arguments)))
     except (ArgumentError, ValueError, TypeError) as error:
-        complain(_plain(str(error)))
+        complain(_plain(str(error), arguments[0]))
     command = settings.command
     try:
         getattr(_module(command), command)(settings[command])
@@ -101,8 +103,14 @@ def parser(command: str) -> "ArgumentParser":
     """The parser of the command line for one of its commands; the others are not imported."""
     from jsonargparse import ArgumentParser
 
+    from bayesdiv.app.options import plain_help
+
     whole = ArgumentParser(
-        prog="bayesdiv", description=DESCRIPTION, epilog=EPILOG, exit_on_error=False
+        prog="bayesdiv",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        exit_on_error=False,
+        formatter_class=plain_help(),
     )
     whole.add_subcommands(dest="command").add_subcommand(command, _module(command).parser())
     return whole
@@ -112,15 +120,18 @@ def _module(command: str) -> Any:
     return importlib.import_module(f"bayesdiv.app.cli.{command}")
 
 
-def _plain(message: str) -> str:
-    r"""The sentence in a parser's message that a user can act on.
+def _plain(message: str, command: str) -> str:
+    r"""The sentence in a parser's message that a user of a command can act on.
 
     Examples:
-        >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many")
+        >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many", "train")
         'epochs must be of type int, got many'
+        >>> _plain("unrecognized arguments: --epoc 3", "train")
+        'train has no option --epoc; did you mean --epochs?'
     """
-    from bayesdiv.app.options import unknown
-
+    if surplus := re.search(r"[Uu]nrecognized arguments: (\S+)", message):
+        return _surplus(command, surplus[1].partition("=")[0])
+    message = re.sub(r"^argument --[\w.]+: ", "", message)
     lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
     told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
     if told:
@@ -133,12 +144,21 @@ def _plain(message: str) -> str:
         return f"{either[1]} must be of type {either[2]}, got {either[3]}"
     if choice := re.search(r'key "([\w.]+)".*?Literal\[(.*)\]\. Got value: (.*)', message, re.S):
         return f"{choice[1]} must be one of {choice[2]}, got {choice[3]}"
-    if re.search("dot import path|known subclasses|Not a valid subclass", message):
-        value = re.findall(r"(?:value|string): (.*)", message)[-1]
-        return unknown(value, "or an import path")
     if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
         return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
     return re.sub(rf"\b({'|'.join(commands())})\.", "--", "; ".join(lines[:2]))
+
+
+def _surplus(command: str, given: str) -> str:
+    """What to say of an option that a command does not have."""
+    if not given.startswith("-"):
+        return f"{command} takes no further {given!r}; see bayesdiv {command} --help"
+    known = [
+        name for action in _module(command).parser()._actions for name in action.option_strings
+    ]
+    close = difflib.get_close_matches(given, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"see bayesdiv {command} --help"
+    return f"{command} has no option {given}; {hint}"
 
 
 def _needed(command: str, names: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.options import (
     add_data,
     add_text,
+    add_training,
     command_parser,
     named,
     open_data,
@@ -56,7 +57,7 @@ def parser() -> ArgumentParser:
         type=str,
         nargs="+",
         default=["KL", "JSG:0.1", "JSA:0.5", "deterministic"],
-        help="names, with alpha after a colon; deterministic is the plain network",
+        help="names, with alpha after a colon: KL JSA:0.3; deterministic is the plain network",
     )
     command.add_argument(
         "--seeds", type=int, default=3, help="how many repetitions with other splits and weights"
@@ -67,7 +68,7 @@ def parser() -> ArgumentParser:
         "folder for the figure and its numbers; comparisons/NAME if not given, or NAME-2 and so on "
         "where there is one already",
     )
-    command.add_class_arguments(Training, skip={"seed"})
+    add_training(command, skip={"seed"})
     return command
 
 

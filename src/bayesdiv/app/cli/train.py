@@ -6,34 +6,30 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import note, print_metrics, progress_bar, say, teller, warn_if_late
-from bayesdiv.app.experiment import Training, settled
+from bayesdiv.app.experiment import settled
 from bayesdiv.app.options import (
     add_data,
+    add_divergence,
+    add_training,
     command_parser,
     data_settings,
     open_data,
     part_data,
     training_of,
 )
-from bayesdiv.divergence import Divergence
 
 
 def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
         "Train one network and write a run; a run that was stopped goes on with the same command.",
-        "bayesdiv train diabetes --divergence JSA --divergence.alpha 0.3 --out runs/diabetes",
+        "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",
     )
     add_data(command)
     command.add_argument("--config", action="config", help="a YAML file with any of these settings")
-    command.add_argument(
-        "--divergence",
-        type=Divergence | None,
-        default={"class_path": "bayesdiv.JSA", "init_args": {"alpha": 0.3}},
-        help="KL, JSG, JSA, …, or the import path of your own; null for a deterministic network",
-    )
+    add_divergence(command, "JSA:0.3", "; deterministic for a plain network")
     command.add_argument("--out", type=str, required=True, help="folder of the run")
-    command.add_class_arguments(Training)
+    add_training(command)
     return command
 
 

@@ -30,12 +30,7 @@ def parser() -> ArgumentParser:
         "bayesdiv tune diabetes --divergence JSA --trials 30 --workers 2",
     )
     options.add_data(command)
-    command.add_argument(
-        "--divergence",
-        type=Divergence,
-        default={"class_path": "bayesdiv.JSA"},
-        help="KL, JSG, JSA, …, or the import path of your own; its alpha is searched if it has one",
-    )
+    options.add_divergence(command, "JSA", "; its alpha is searched if it has one")
     command.add_argument(
         "--aim",
         type=str,
@@ -57,13 +52,15 @@ def parser() -> ArgumentParser:
     options.add_text(
         command, "--out", "folder of the results; tunings/NAME-DIVERGENCE if not given"
     )
-    command.add_class_arguments(Training)
+    options.add_training(command)
     return command
 
 
 def tune(settings: Namespace) -> None:
     """Search, then train the best settings and those given afresh and compare them on test data."""
     divergence, ranges = settings.divergence, _ranges(settings)
+    if divergence is None:
+        raise ValueError(options.unknown("None", "or an import path"))
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
     training = settled(options.training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)
