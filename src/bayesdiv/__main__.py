@@ -2,10 +2,25 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+
+from bayesdiv.app.stop import code_of, stoppable
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, or say in one sentence what to install first."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # a name may hold what a terminal cannot show
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        with stoppable():
+            _run(arguments)
+    except KeyboardInterrupt as stop:  # while what a command needs is imported
+        sys.stderr.write("bayesdiv: stopped\n")
+        sys.exit(code_of(stop))
+
+
+def _run(arguments: Sequence[str] | None) -> None:
     try:
         from bayesdiv.app.cli import main as command_line
     except ModuleNotFoundError as problem:

@@ -1,29 +1,56 @@
 """What the commands show: tables, progress, notes and complaints."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 
 from bayesdiv.app import metric
 from bayesdiv.app.rounding import spread
 from bayesdiv.training.fit import Epoch
 
+NONE = "–"  # in the place of a metric that does not exist for a part of the data
+# What moves a cursor, colours or reverses text on a terminal, and halves of characters.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""Text that a terminal shows and does not obey, whoever named a file, a column or a class.
+
+    Examples:
+        >>> print(visible("a\x1b[2Jb"))
+        a\x1b[2Jb
+    """
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class _Console(Console):
+    """A console that shows what is printed, and obeys only its own colours and bars."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
 # A file or a pipe has no width: tables go there whole, not cut at 80 columns.
-output = Console(width=None if sys.stdout.isatty() else 120)
-errors = Console(stderr=True)
+output = _Console(width=None if sys.stdout.isatty() else 120)
+errors = _Console(stderr=True)
 
 
-def complain(sentence: str) -> NoReturn:
-    """End with one sentence on stderr and exit code 2."""
+def complain(sentence: str, code: int = 2) -> NoReturn:
+    """End with one sentence on stderr and an exit code."""
     text = escape(" ".join(sentence.split()))
     errors.print(f"[bold red]bayesdiv:[/] {text}", soft_wrap=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def say(text: str) -> None:
@@ -56,11 +83,10 @@ def numbers(title: str, first: str, others: Iterable[str]) -> Table:
 def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     """The metrics of a run, a row for each part of the data."""
     parts = {part: result[part] for part in ("validation", "test", "new") if part in result}
-    first = next(iter(parts.values()))
-    keys = [key for key in first if all(key in part for part in parts.values())]
+    keys = list(dict.fromkeys(key for part in parts.values() for key in part))
     table = numbers(title, "part", keys)
     for part, found in parts.items():
-        table.add_row(part, *(spread([found[key]]) for key in keys))
+        table.add_row(part, *(spread([found[key]]) if key in found else NONE for key in keys))
     output.print(table)
 
 

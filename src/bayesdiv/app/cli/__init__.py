@@ -11,12 +11,15 @@ import logging
 import os
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bayesdiv
 from bayesdiv.app.extra import require
+from bayesdiv.app.stop import Terminated, code_of, stoppable
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -27,16 +30,44 @@ ORDER = ("compare", "train")  # what to start with comes first in the list of co
 DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
 EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
 GOES_ON = {"train", "tune"}  # commands that go on from where they were stopped
+UNFORESEEN = 70  # exit code of a mistake of ours, EX_SOFTWARE of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2.
+
+    What nobody foresaw is one sentence too, with the path of its traceback and exit code 70.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     _answered(arguments)
+    from bayesdiv.app.console import complain, errors
+
+    command = arguments[0]
+    try:
+        with stoppable():
+            _run(arguments)
+    except KeyboardInterrupt as stop:
+        by = " by SIGTERM" if isinstance(stop, Terminated) else ""
+        goes_on = "; the same command goes on from here" if command in GOES_ON else ""
+        errors.print(f"[bold]bayesdiv:[/] stopped{by}{goes_on}", soft_wrap=True)
+        sys.exit(code_of(stop))
+    except MemoryError:
+        complain("there is not enough memory for this: take fewer rows, units or samples")
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"[:200]
+        complain(
+            f"{command} failed in a way that nobody foresaw ({said}): please report it with "
+            f"{_kept_traceback()}, which says where",
+            UNFORESEEN,
+        )
+
+
+def _run(arguments: Sequence[str]) -> None:
     import torch
     from jsonargparse import ArgumentError
 
-    from bayesdiv.app.console import complain, errors
+    from bayesdiv.app.config import check
+    from bayesdiv.app.console import complain
     from bayesdiv.app.options import together
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
@@ -44,22 +75,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
     try:
+        check(arguments)
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(together(arguments)))
-    except (ArgumentError, ValueError, TypeError) as error:
+    except (ArgumentError, ValueError, TypeError, RecursionError) as error:
         complain(_plain(str(error), arguments[0]))
-    command = settings.command
     try:
-        getattr(_module(command), command)(settings[command])
+        getattr(_module(settings.command), settings.command)(settings[settings.command])
     except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
         complain(str(error))
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         complain(place + (error.strerror or str(error)))
-    except KeyboardInterrupt:
-        goes_on = "; the same command goes on from here" if command in GOES_ON else ""
-        errors.print(f"[bold]bayesdiv:[/] stopped{goes_on}", soft_wrap=True)
-        sys.exit(130)
+
+
+def _kept_traceback() -> str:
+    """The file that the traceback at hand is written to, for its user's eyes alone."""
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", errors="backslashreplace", prefix="bayesdiv-", delete=False
+    ) as file:
+        file.write(traceback.format_exc())
+    return file.name
 
 
 def commands() -> dict[str, str]:

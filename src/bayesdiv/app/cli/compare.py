@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from rich.table import Table
 from bayesdiv.app import metric, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import (
+    NONE,
     errors,
     note,
     numbers,
@@ -27,6 +29,7 @@ from bayesdiv.app.console import (
 )
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
+from bayesdiv.app.lock import owned
 from bayesdiv.app.options import (
     add_data,
     add_text,
@@ -87,7 +90,7 @@ def compare(settings: Namespace) -> None:
     note(*splits.notes)
     plain = {key: value for key, value in settings.as_dict().items() if value is not None}
     folder = _free_folder(settings)
-    with runs.made(folder), progress_bar() as progress:
+    with owned(folder), progress_bar() as progress:
         _try_disk(folder, plain)
         for divergence in losses.values():
             _warm_up(splits, divergence, training)
@@ -110,24 +113,27 @@ def compare(settings: Namespace) -> None:
         if not predictions:
             raise Diverged("no loss came to its end: lower the learning rate or the strength")
         told = {"settings": plain, "results": results, "diverged": diverged}
-        runs.write_json(folder / NUMBERS, told)
+        kept = {name: found for name, found in histories.items() if found}
+        try:
+            _save_figure(folder, kept, predictions, settings, splits)
+        finally:  # last, since they mark a comparison as finished
+            runs.write_json(folder / NUMBERS, told)
     output.print(_comparison_table(results, settings, splits))
     warn_if_late([run for found in results.values() for run in found], own.length)
-    kept = {name: found for name, found in histories.items() if found}
-    _save_figure(folder, kept, predictions, settings, splits)
+    say(f"Figure: {folder / FIGURE}")
 
 
 def _free_folder(settings: Namespace) -> Path:
     """Where nothing is written over: as asked for, or the first of its name that is not taken."""
     if settings.out is not None:
         folder = Path(settings.out)
-        taken = [name for name in (NUMBERS, FIGURE) if (folder / name).exists()]
-        if taken:
-            raise ValueError(f"{folder / taken[0]} exists already: choose another --out")
+        if (folder / NUMBERS).exists():  # a figure alone is left by a comparison that was killed
+            raise ValueError(f"{folder / NUMBERS} exists already: choose another --out")
         return folder
     usual = Path("comparisons", Path(settings.data).stem)
     numbered = (usual.with_name(f"{usual.name}-{k}") for k in itertools.count(2))
-    return next(folder for folder in itertools.chain([usual], numbered) if not folder.exists())
+    every = itertools.chain([usual], numbered)
+    return next(folder for folder in every if not (folder / NUMBERS).exists())
 
 
 def _try_disk(folder: Path, content: object) -> None:
@@ -150,11 +156,11 @@ def _comparison_table(
     results: Mapping[str, list[dict[str, Any]]], settings: Namespace, splits: Splits
 ) -> Table:
     ended = [run["test"] for found in results.values() for run in found]
-    keys = [key for key in ended[0] if all(key in run for run in ended)]
+    keys = list(dict.fromkeys(key for run in ended for key in run))
     how = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
     table = numbers(f"{splits.name}: test data{how}", "loss", [*keys, "seconds"])
     means = {
-        name: {key: statistics.mean(run["test"][key] for run in found) for key in keys}
+        name: {key: _mean(key, found) for key in keys}
         for name, found in results.items()
         if len(found) == settings.seeds  # a mean over the seeds that went well is no best
     }
@@ -165,22 +171,31 @@ def _comparison_table(
             continue
         cells = []
         for key in keys:
-            text = spread([run["test"][key] for run in found])
+            values = [run["test"][key] for run in found if key in run["test"]]
+            text = spread(values) if values else NONE
             cells.append(f"[bold green]{text}*[/]" if name in best[key] else f"{text} ")
         seconds = statistics.mean(run["seconds"] for run in found)
         lost = settings.seeds - len(found)
         label = f"{name} ({lost} of {settings.seeds} diverged)" if lost else name
         table.add_row(escape(label), *cells, f"{seconds:.{1 if seconds >= 1 else 2}f}")
-    table.caption = escape(_caption(keys, splits))
+    lacking = [key for key in keys if any(key not in run for run in ended)]
+    table.caption = escape(_caption(keys, splits, lacking))
     return table
 
 
-def _caption(keys: Sequence[str], splits: Splits) -> str:
+def _mean(key: str, found: Sequence[Mapping[str, Any]]) -> float:
+    """Over the seeds whose test part has the metric; NaN if none does."""
+    values = [run["test"][key] for run in found if key in run["test"]]
+    return statistics.mean(values) if values else math.nan
+
+
+def _caption(keys: Sequence[str], splits: Splits, lacking: Sequence[str] = ()) -> str:
     parts = ["* best"]
     if "coverage" in keys:
         parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
     if "false_negative_rate" in keys and isinstance(splits.task, Classification):
         parts.append(f"missed: share of class {splits.task.classes[1]} that was not found")
+    parts += [f"{metric.title(key)}: of the seeds whose test rows have any" for key in lacking]
     return "; ".join(parts)
 
 
@@ -202,4 +217,3 @@ def _save_figure(
     title = f"{splits.name}{noise}: {splits.num_data} training examples"
     figure = plots.comparison(histories, predictions, splits.task.main, title)
     plots.save(figure, folder / FIGURE)
-    say(f"Figure: {folder / FIGURE}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bayesdiv.app.data.columns import FEW_ODD_ONES, quoted
 from bayesdiv.app.data.encoder import Encoder, check_unique
+from bayesdiv.app.data.limits import check_cells, check_size, check_unpacked
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.extra import require
 
@@ -132,6 +133,7 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
         raise DataError(f"a table must be {KNOWN}, got {path}")
     if not path.exists():
         raise DataError(f"a table must be a file that exists, got {path}")
+    check_size(path)
     try:
         if suffix == ".parquet":
             frame, separator, notes = _read_parquet(path)
@@ -177,7 +179,7 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
     except UnicodeError as problem:
         kind = "UTF-8 text" if encoding == "utf-8-sig" else f"text in {encoding}"
         raise DataError(
-            f"{path} must be {kind}, got: {' '.join(str(problem).split())}; give its encoding, "
+            f"{path} must be {kind}, got: {_reason(problem)}; give its encoding, "
             "such as --encoding latin-1"
         ) from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
@@ -270,6 +272,7 @@ def _read_excel(path: Path, wanted: str | None) -> Read:
     import pandas as pd
 
     try:
+        check_unpacked(path)
         with pd.ExcelFile(path, engine="openpyxl") as book:
             sheet = wanted or book.sheet_names[0]
             if sheet not in book.sheet_names:
@@ -292,6 +295,7 @@ def _read_parquet(path: Path) -> Read:
 
     try:
         with ParquetFile(path) as file:
+            check_cells(path, file.metadata.num_rows, file.metadata.num_columns)
             return Read(file.read().to_pandas(), ",", ())
     except ValueError as problem:  # what Arrow raises for a broken file
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
@@ -347,3 +351,10 @@ def _plain(found: re.Match[str] | None) -> str | None:
     number = whole + (f".{found['part']}" if found["part"] else "") + (found["power"] or "")
     unit = found["before"] or found["after"] or ""
     return f"{'-' if negative else ''}{number}{' ' + unit if unit else ''}"
+
+
+def _reason(problem: UnicodeError) -> str:
+    """Why a file is no such text, by the byte that shows it."""
+    if not isinstance(problem, UnicodeDecodeError):
+        return " ".join(str(problem).split())
+    return f"the byte {problem.object[problem.start]:#04x} at place {problem.start:,}"

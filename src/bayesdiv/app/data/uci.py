@@ -23,12 +23,14 @@ from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.downloads import DATA, Unreachable, data_folder, fetch
 from bayesdiv.app.data.encoder import check_columns
 from bayesdiv.app.data.files import read as read_table
+from bayesdiv.app.data.limits import check_unpacked
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.tasks.regression import Regression
 
 Numbers = NDArray[np.float64]
 _ARCHIVE = "https://archive.ics.uci.edu/static/public"
+_MOST_BYTES = 1 << 27
 _DAMAGED = (  # what reading a broken file may raise
     *(BadZipFile, EOFError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError),
     ZlibError,
@@ -59,9 +61,11 @@ class Source:
 
         content = path.read_bytes()
         if self.member:
+            check_unpacked(content, _MOST_BYTES)
             with ZipFile(io.BytesIO(content)) as archive:
                 content = archive.read(self.member)
         if self.member.endswith(".xlsx"):
+            check_unpacked(content, _MOST_BYTES)  # such a file is an archive too
             frame = pd.read_excel(io.BytesIO(content), header=None, engine="openpyxl")
         else:
             lines = content.decode("utf-8-sig").splitlines()[self.header :]

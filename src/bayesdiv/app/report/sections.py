@@ -105,7 +105,8 @@ def _seeds(runs: Sequence[Run]) -> Html:
 
 def compared(runs: Sequence[Run]) -> Html:
     """The metrics of all runs on test data, the best of each marked, and on validation data."""
-    keys = [key for key in runs[0].result["test"] if all(key in r.result["test"] for r in runs)]
+    both = ("test", "validation")
+    keys = list(dict.fromkeys(key for part in both for run in runs for key in run.result[part]))
     parts = []
     for part, title in (("test", "Test data"), ("validation", "Validation data")):
         values = {key: [float(run.result[part].get(key, math.nan)) for run in runs] for key in keys}
