@@ -30,6 +30,7 @@ ORDER = ("compare", "train")  # what to start with comes first in the list of co
 DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
 EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
 GOES_ON = {"train", "tune"}  # commands that go on from where they were stopped
+_MISTAKES = (argparse.ArgumentTypeError, ValueError, TypeError, RecursionError)  # in arguments
 UNFORESEEN = 70  # exit code of a mistake of ours, EX_SOFTWARE of sysexits.h
 
 
@@ -78,7 +79,7 @@ def _run(arguments: Sequence[str]) -> None:
         check(arguments)
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(together(arguments)))
-    except (ArgumentError, ValueError, TypeError, RecursionError) as error:
+    except (*_MISTAKES, ArgumentError) as error:
         complain(_plain(str(error), arguments[0]))
     try:
         getattr(_module(settings.command), settings.command)(settings[settings.command])
