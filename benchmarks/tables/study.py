@@ -12,6 +12,7 @@ import csv
 import math
 import os
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
@@ -79,15 +80,22 @@ def known(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open())) if path.exists() else []
 
 
-def work(left: list[Trial], path: Path, processes: int, limit: float) -> None:
-    """Run trials until none is left or the time is up."""
-    began, running = time.perf_counter(), dict[Future[dict[str, Any]], Trial]()
+def work(
+    run: Callable[[Any], dict[str, Any]],
+    left: list[Any],
+    path: Path,
+    fields: Sequence[str],
+    processes: int,
+    limit: float,
+) -> None:
+    """Run trials until none is left or the time is up; each is a line of a CSV file once done."""
+    began, running = time.perf_counter(), dict[Future[dict[str, Any]], Any]()
     fresh = not path.exists()
     with (
         path.open("a", newline="") as file,
         ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool,
     ):
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, fields)
         if fresh:
             writer.writeheader()
         while left or running:
@@ -137,7 +145,7 @@ def main() -> None:
         for name in given.sets
         if (setting, name, split) not in done
     ]
-    work(left, path, given.processes, given.limit)
+    work(run, left, path, FIELDS, given.processes, given.limit)
     print(table(known(path), given.sets))
 
 

@@ -5,18 +5,24 @@ import difflib
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from torch import Tensor
+
 from bayesdiv import divergence as divergences
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.files import KNOWN, Written
-from bayesdiv.app.data.loading import opened, parted, reading_of
+from bayesdiv.app.data.loading import opened, parted, reading_of, under
 from bayesdiv.app.data.noise import Bias
-from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Training
+from bayesdiv.app.families import FAMILIES
+from bayesdiv.app.quantity import Quantity
 from bayesdiv.divergence import Divergence
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
 FIRST = ("data", "target", "noise", "bias", "task", "seed")
 WRITTEN = ("separator", "decimal", "encoding", "header", "sheet")
-READING = ("drop", "impute", "test", "split", *WRITTEN)
+READING = ("likelihood", "drop", "impute", "test", "split", *WRITTEN)
 
 
 def command_parser(description: str, example: str) -> "ArgumentParser":
@@ -84,6 +90,7 @@ def add_data(command: "ArgumentParser") -> None:
     known = " or ".join(tasks.names())
     add_text(command, "--target", "column to predict; the last if not given")
     add_text(command, "--task", f"what the target is: {known}; else decided from its values")
+    add_text(command, "--likelihood", f"how a number scatters: {', '.join(FAMILIES)}, or auto")
     add_text(command, "--drop", "columns to leave out: id or id,name")
     filled = "fill missing values by medians or the commonest category, and mark where"
     command.add_argument("--impute", action="store_true", help=filled)
@@ -132,7 +139,33 @@ def open_data(settings: "Namespace") -> "Table | Images":
 def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Splits:
     """The data in three parts, split by this seed."""
     bias = None if settings.bias is None else Bias.parse(settings.bias)
-    return parted(source, seed=seed, noise=settings.noise, bias=bias)
+    how: Any = {"seed": seed, "noise": settings.noise, "bias": bias}
+    splits = parted(under(source, settings.likelihood), **how)
+    if settings.likelihood != "auto":
+        return splits
+    settings.likelihood, said = _chosen(splits)  # for other seeds too, and kept with the run
+    splits = parted(under(source, settings.likelihood), **how)
+    return replace(splits, notes=(*splits.notes, said))
+
+
+def _chosen(splits: Splits) -> tuple[str, str]:
+    """The likelihood that predicts best what is held out of the training rows, with a sentence."""
+    if not isinstance(splits.task, Quantity):
+        raise DataError("likelihood is for targets that are numbers, got auto for classes")
+    from bayesdiv.app.sklearn.choice import chosen
+    from bayesdiv.app.sklearn.estimators import BayesianRegressor
+    from bayesdiv.app.sklearn.rows import distinct
+
+    x, y = splits.train.x.flatten(1).double().numpy(), splits.task.to_units(splits.train.y)
+    y = y.round() if _nearly_whole(y) else y
+    rows = distinct(x, y.unsqueeze(-1).numpy(), np.ones(len(x)))
+    word, said = chosen(BayesianRegressor(likelihood="auto", random_state=0), rows)
+    return word, f"{said.rstrip('; ')}; --likelihood takes another"
+
+
+def _nearly_whole(y: Tensor) -> bool:
+    """Whether all numbers are whole, but for what single precision lost."""
+    return bool(((y - y.round()).abs() <= 1e-5 * y.abs().clamp(min=1)).all())
 
 
 def written_of(settings: "Namespace", source: Mapping[str, Any]) -> Written:

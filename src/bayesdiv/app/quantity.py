@@ -1,16 +1,18 @@
 """What targets that are numbers have in common."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Numeric, kind_of, label_of
+from bayesdiv.app.data.columns import Numeric, kind_of, label_of, numbers_of
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.families import Family, Units, family_of
+from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.metrics import NATS, TARGET
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 class Quantity:
     """A target that is a number; y is (target - loc) / scale.
 
+    Args:
+        loc: what is taken off, 0 for positive targets and counts.
+        scale: the unit of y.
+        family: the word of the likelihood, see `bayesdiv.app.families`; none is the `usual` one.
+        centre: see `bayesdiv.app.families.Units`.
+        width: see there.
+
     Examples:
         >>> Quantity(loc=150.0, scale=50.0).to_units(torch.tensor([0.0, 2.0]))
         tensor([150., 250.], dtype=torch.float64)
@@ -30,6 +39,10 @@ class Quantity:
 
     loc: float = 0.0
     scale: float = 1.0
+    family: str = field(default="", repr=False)
+    centre: float = field(default=0.0, repr=False)
+    width: float = field(default=1.0, repr=False)
+    usual: ClassVar[str] = "heteroscedastic"
     metrics: ClassVar[tuple[str, ...]] = ("rmse", "nll", "coverage")
     main: ClassVar[str] = "rmse"
     called: ClassVar[str] = "a regression"
@@ -45,19 +58,41 @@ class Quantity:
             )
 
     @classmethod
+    def fit(cls, target: "Series", likelihood: str | None = None) -> Self:
+        """The task with its units, from training targets; a likelihood other than the usual."""
+        if Numeric.fit(target) is None and cls.usual == Quantity.usual:
+            raise DataError(
+                f"target {target.name!r} must vary in the training rows, got {target.iloc[0]} in "
+                "all"
+            )
+        values = numbers_of(target)[:, None]
+        units = family_of(likelihood or cls.usual).units(values, np.ones(len(values)))
+        loc, scale, centre, width = (float(part[0]) for part in units)
+        return cls(loc, scale) if likelihood is None else cls(loc, scale, likelihood, centre, width)
+
+    @classmethod
     def strata(cls, target: "Series") -> NDArray[np.int64] | None:
         """No groups: rows are drawn freely."""
         return None
 
     @property
     def outputs(self) -> int:
-        """One number, such as the mean."""
-        return 1
+        """As many as the likelihood needs, such as the mean and the noise."""
+        return self._family.outputs
+
+    @property
+    def _family(self) -> Family:
+        return family_of(self.family or self.usual)
 
     @property
     def shifted(self) -> dict[str, int]:
-        """The first one, which says where the target lies."""
-        return {"targets": 1}
+        """The first ones, which say where the target lies."""
+        return {"targets": 1, "locations": self._family.locations}
+
+    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
+        """How the target scatters around what the network says."""
+        numbers = (self.loc, self.scale, self.centre, self.width)
+        return self._family.likelihood(Units(*(np.array([number]) for number in numbers)))
 
     @property
     def log_scale(self) -> float:

@@ -107,7 +107,10 @@ def name_of(task: Task | type[Task]) -> str:
 
 def described(task: Task) -> dict[str, Any]:
     """A task as JSON, for `restored`."""
-    return {"kind": name_of(task), **asdict(task)}  # type: ignore[call-overload]
+    fields: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
+    if not fields.get("family", True):  # the usual likelihood, which needs no more
+        fields = {name: fields[name] for name in ("loc", "scale")}
+    return {"kind": name_of(task), **fields}
 
 
 def restored(saved: Mapping[str, Any]) -> Task:

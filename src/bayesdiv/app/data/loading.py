@@ -7,11 +7,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.noise import Bias, add_noise, thin
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import split
 from bayesdiv.app.data.table import Apart, Table, checked
+from bayesdiv.app.families import check_targets
+from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.task import Task, named
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ def opened(
     written: Written | None = None,
     tested_on: str | Path | None = None,
     apart: Apart | None = None,
+    likelihood: str | None = None,
 ) -> "Table | Images":
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
@@ -97,6 +101,7 @@ def opened(
         written: how the file is written.
         tested_on: a file with the rows of the test part.
         apart: how rows are parted; None draws them at random.
+        likelihood: how a number scatters, a word of `bayesdiv.app.families`; None is the usual one.
 
     Examples:
         >>> source = opened("diabetes")
@@ -111,7 +116,7 @@ def opened(
         tested = None if tested_on is None else table_of(tested_on, written=written).frame
         how: Any = {"impute": impute, "apart": apart, "tested": tested}
         table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
-        return replace(table, notes=found.notes + table.notes)
+        return under(replace(table, notes=found.notes + table.notes), likelihood)
     known = _known(str(name_or_path))
     if drop or tested_on or apart or _differs(known, target, task):
         raise DataError(
@@ -119,7 +124,23 @@ def opened(
             f"{known.name!r}, got target={target!r}, task={task and task.__name__} and "
             f"drop={drop!r}"
         )
-    return known
+    return known if likelihood is None else under(known, likelihood)
+
+
+def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
+    """The same data under a likelihood that its targets allow; "auto" is settled later."""
+    if likelihood is None or likelihood == "auto":
+        return source
+    if not (isinstance(source, Table) and issubclass(source.task, Quantity)):
+        raise DataError(
+            f"likelihood is for targets that are numbers, got {likelihood} for the classes of "
+            f"{source.name!r}: leave it out, or add --task regression"
+        )
+    try:
+        check_targets(likelihood, numbers_of(source.frame[source.target]))
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    return replace(source, likelihood=likelihood)
 
 
 def _listed(drop: Iterable[str], columns: Iterable[str]) -> tuple[str, ...]:
@@ -151,6 +172,7 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         "written": written,
         "tested_on": source.get("test"),
         "apart": None if split is None else Apart.parse(split),
+        "likelihood": source.get("likelihood"),
     }
 
 

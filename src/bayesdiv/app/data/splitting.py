@@ -10,9 +10,11 @@ from bayesdiv.app.data.columns import OneHot, kind_of, quoted
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
+from bayesdiv.app.quantity import Quantity
+from bayesdiv.app.task import Task
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 
 def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float = 0.2) -> Splits:
@@ -43,7 +45,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     constant = [name for name in features.columns if name not in encoder.names]
     if constant:
         notes += (f"left out, as constant in the training rows: {quoted(constant)}",)
-    task = table.task.fit(targets.iloc[rows.train])
+    task = _fitted(table, targets.iloc[rows.train])
     train, validated, tested = (
         Part(encoder.encode(features.iloc[at]), task.encode(targets.iloc[at])) for at in rows
     )
@@ -58,6 +60,14 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
         table.notes + notes,
         tuple(int(row) + 1 for row in table.frame.index[rows.test]),
     )
+
+
+def _fitted(table: Table, target: "Series") -> Task:
+    """The task of a table, learned from training targets, under its likelihood."""
+    if table.likelihood is None:
+        return table.task.fit(target)
+    assert issubclass(table.task, Quantity)
+    return table.task.fit(target, table.likelihood)
 
 
 class _Rows(NamedTuple):

@@ -76,6 +76,7 @@ class Table:
         groups: a number per row; rows of the same number stay in one part.
         times: a number per row; the latest rows are tested, those before them validated.
         held: which rows are the test part.
+        likelihood: the word of one other than the task's usual.
 
     Examples:
         >>> import pandas as pd
@@ -92,6 +93,7 @@ class Table:
     groups: NDArray[np.int64] | None = None
     times: NDArray[np.float64] | None = None
     held: NDArray[np.bool_] | None = None
+    likelihood: str | None = None
 
     @property
     def features(self) -> "DataFrame":

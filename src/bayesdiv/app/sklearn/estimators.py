@@ -12,9 +12,10 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.distributions import Categorical
 
-from bayesdiv.app.sklearn.rows import Floats, distinct, repeats_of
+from bayesdiv.app.families import Floats, Moments, check_targets, family_of, in_units
+from bayesdiv.app.sklearn.choice import chosen
+from bayesdiv.app.sklearn.rows import distinct, repeats_of, standardised
 from bayesdiv.app.sklearn.tabular import Tabular
-from bayesdiv.app.sklearn.targets import Noise, noise_of
 from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.predictive import Predictive
 
@@ -38,8 +39,11 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
 
     Args:
         divergence: D, what holds the weights near the prior p; None is `JSA(0.3)`.
-        likelihood: the noise: "heteroscedastic" (None), "gaussian" with one level for all rows,
-            "student_t" with outliers, "lognormal" for positive targets, "poisson" for counts.
+        likelihood: how targets scatter: "heteroscedastic" (None), normal with a noise level per
+            row; "gaussian" with one level for all rows; "student_t" with outliers; "mixture" of
+            three normals; "log_normal" or "gamma" for positive targets; "poisson" or
+            "negative_binomial" for counts; "auto" tries those that the targets allow and takes the
+            one with the highest likelihood of rows held out.
         strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and `KL()` this is the ELBO.
         network: from the numbers of inputs and outputs to a module; None is an MLP of `hidden`
             units. An estimator that is saved or sent to other processes needs one that can be
@@ -70,6 +74,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         history_: losses of each epoch, means over the members.
         best_epoch_: the epoch whose weights are kept, from 1.
         report_: what the fit did, in one line.
+        family_: the word of the likelihood, the chosen one for "auto".
         n_features_in_: how many columns there are.
         feature_names_in_: their names, if X had any.
 
@@ -90,21 +95,24 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
         """
         x, quantity = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        noise = self._noise()
         self._target_shape = quantity.shape[1:]
         quantity = quantity.reshape(len(x), -1).astype(np.float64)
         rows = distinct(x, quantity, repeats_of(sample_weight, len(x)))
-        values, self._targets = noise.learned(rows.y, rows.repeats)
-        outputs = noise.outputs * values.shape[1]
-        return self._fit(
+        self.family_, said = chosen(self, rows)
+        check_targets(self.family_, rows.y)
+        family = family_of(self.family_)
+        self._targets = family.units(rows.y, rows.repeats)
+        units = Moments(*self._targets[:2])
+        values, targets = standardised(rows.y, units), rows.y.shape[1]
+        self._fit(
             rows._replace(y=values),
-            noise.likelihood(values),
-            outputs,
-            targets=len(self._targets.loc),
+            family.likelihood(self._targets),
+            family.outputs * targets,
+            targets=targets,
+            locations=family.locations,
         )
-
-    def _noise(self) -> Noise:
-        return noise_of("heteroscedastic" if self.likelihood is None else self.likelihood)
+        self.report_ = said + self.report_
+        return self
 
     def predictive(self, X: ArrayLike) -> Predictive:
         """The mixture over weight draws, in the units of the target.
@@ -113,7 +121,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         its two parts, `epistemic` (from not knowing the weights) and `aleatoric` (noise).
         """
         found = super().predictive(X)
-        return Predictive(self._noise().in_units(found.conditional, self._targets))
+        loc, scale = (torch.from_numpy(part) for part in self._targets[:2])
+        return Predictive(in_units(found.conditional, loc, scale))
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """Means of the targets, and their standard deviations if asked."""

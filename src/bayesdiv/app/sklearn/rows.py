@@ -9,9 +9,8 @@ from sklearn.utils import check_array
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from bayesdiv.app.families import Floats, Moments
 from bayesdiv.likelihoods.base import Likelihood
-
-Floats = NDArray[np.float64]
 
 
 class Rows(NamedTuple):
@@ -58,24 +57,6 @@ def distinct(x: Floats, y: Floats, repeats: Floats) -> Rows:
     table, place = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), repeats[repeats > 0]).astype(np.float64)
     return Rows(table[:, : x.shape[1]], table[:, x.shape[1] :], total)
-
-
-class Moments(NamedTuple):
-    """What columns are standardised by."""
-
-    loc: Floats  # (columns,)
-    scale: Floats
-
-
-def moments(values: Floats, repeats: Floats, constant: float = 1.0) -> Moments:
-    """Mean and standard deviation of each column; `constant` for one that differs by rounding."""
-    width = np.ptp(values, axis=0)
-    varies = width > 10 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
-    width = np.where(varies, width, 1.0)
-    loc = np.average(values, axis=0, weights=repeats)
-    # In units of the width, so that the squares neither overflow nor vanish.
-    variance = np.average(((values - loc) / width) ** 2, axis=0, weights=repeats)
-    return Moments(loc, np.where(varies, width * np.sqrt(variance), constant))
 
 
 def standardised(values: Floats, moments: Moments) -> Floats:

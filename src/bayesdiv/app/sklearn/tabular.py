@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from bayesdiv.app.families import moments
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES, Rate, Watch
@@ -29,7 +30,7 @@ from bayesdiv.app.sklearn.members import (
     mixture,
     side_by_side,
 )
-from bayesdiv.app.sklearn.rows import Repeated, Rows, moments, standardised
+from bayesdiv.app.sklearn.rows import Repeated, Rows, standardised
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesianize

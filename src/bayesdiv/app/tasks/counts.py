@@ -1,16 +1,13 @@
 """A target that counts something, with Poisson noise."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.quantity import Quantity
-from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.poisson import Poisson
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -27,6 +24,7 @@ class Counts(Quantity):
     """
 
     called: ClassVar[str] = "counts"
+    usual: ClassVar[str] = "poisson"
 
     @classmethod
     def check(cls, target: "Series") -> None:
@@ -40,16 +38,7 @@ class Counts(Quantity):
                 f"{wrong[0] + 1} of {target.name!r}"
             )
 
-    @classmethod
-    def fit(cls, target: "Series") -> Self:
-        """Counts are left in their own units."""
-        return cls()
-
     @property
     def description(self) -> str:
         """What the target is, for people."""
         return "counts: the target is 0, 1, 2, …"
-
-    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
-        """Poisson, around the exponential of the output."""
-        return Poisson()

@@ -1,0 +1,166 @@
+"""What the divergence is worth: KL, λKL, JS-G and JS-A by one recipe, on the standard splits.
+
+    python -m benchmarks.losses [--data FOLDER] [--processes 16] [--limit SECONDS]
+
+The same network, likelihood, schedule and stopping rule for every loss, that of
+`BayesianRegressor()`. Each loss has three candidate settings. In every split a fifth of the
+training rows chooses among them, with two members each; the chosen one learns all training rows,
+with the four members of the default, and the test rows judge it. So every loss has the same budget,
+and no choice has seen the test rows of its split. Splits of a table share rows, which the choice of
+the recipe itself has seen, see benchmarks/tables/README.md: it is the same for all losses.
+
+A line is written to tables/losses.csv after every split and loss; a second call goes on where the
+first was stopped. At the end come the paired differences to KL with 95 % intervals: Student's t
+over splits with the variance of Nadeau and Bengio, s² (1/k + n_test/n_train), since splits overlap.
+"""
+
+import argparse
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.tables.study import known, validation, work
+from benchmarks.uci import PUBLISHED, Job, ours, read, standard_splits
+
+HERE = Path(__file__).parent
+FIELDS = ("loss", "table", "split", "chosen", "nll", "rmse", "coverage", "train", "test", "seconds")
+SETS = ("yacht", "boston_housing", "energy_heating", "concrete", "wine_red")
+LOSSES = ("KL", "λKL", "JS-G", "JS-A")
+
+
+def candidates() -> dict[str, dict[str, dict[str, Any]]]:
+    """Three settings of each loss, by name."""
+    from bayesdiv import JSA, JSG, KL, FanIn
+
+    def under(divergence: Any, strength: float, gain: float = 1.0) -> dict[str, Any]:
+        return {"divergence": divergence, "strength": strength, "prior": FanIn(gain)}
+
+    return {
+        "KL": {f"prior gain {gain}": under(KL(), 1.0, gain) for gain in (0.5, 1.0, 2.0)},
+        "λKL": {f"λ = {strength}": under(KL(), strength) for strength in (0.03, 0.1, 0.3)},
+        "JS-G": {
+            f"α = {alpha}, λ = {strength}": under(JSG(alpha), strength)
+            for alpha, strength in ((0.1, 0.1), (0.1, 0.3), (0.3, 0.3))
+        },
+        "JS-A": {
+            f"α = {alpha}, λ = {strength}": under(JSA(alpha), strength)
+            for alpha, strength in ((0.1, 1.0), (0.3, 0.3), (0.3, 1.0))
+        },
+    }
+
+
+class Trial(NamedTuple):
+    """One loss on one split."""
+
+    loss: str
+    job: Job
+
+
+def run(trial: Trial) -> dict[str, Any]:
+    """Choose among the candidates, learn all training rows, measure on the test rows."""
+    import torch
+
+    torch.set_num_threads(1)
+    began, number, split = time.perf_counter(), trial.job.split, read(trial.job)
+    settings, inner = candidates()[trial.loss], validation(split, number)
+    tried = {name: ours(inner, number, members=2, **given) for name, given in settings.items()}
+    # A fit that diverged has no NLL to be chosen by.
+    chosen = min(tried, key=lambda n: tried[n]["nll"] if math.isfinite(tried[n]["nll"]) else 1e9)
+    found = ours(split, number, **settings[chosen])
+    return {
+        "loss": trial.loss,
+        "table": trial.job.name,
+        "split": number,
+        "chosen": chosen,
+        **{key: round(found[key], 5) for key in ("nll", "rmse", "coverage")},
+        "train": len(split.y),
+        "test": len(split.truth),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def interval(differences: list[float], train: int, test: int) -> tuple[float, float]:
+    """Mean and half width of the 95 % interval of paired differences over overlapping splits."""
+    from scipy.stats import t
+
+    count = len(differences)
+    variance = float(np.var(differences, ddof=1)) * (1 / count + test / train)
+    return float(np.mean(differences)), float(t.ppf(0.975, count - 1)) * math.sqrt(variance)
+
+
+def compared(rows: list[dict[str, str]], table: str, loss: str, key: str) -> str:
+    """A loss less KL on the splits that have both."""
+    values = {
+        name: {int(r["split"]): r for r in rows if (r["table"], r["loss"]) == (table, name)}
+        for name in ("KL", loss)
+    }
+    both = sorted(set(values["KL"]) & set(values[loss]))
+    if len(both) < 2:
+        return "–"
+    pairs = [float(values[loss][s][key]) - float(values["KL"][s][key]) for s in both]
+    one = values[loss][both[0]]
+    mean, half = interval(pairs, int(one["train"]), int(one["test"]))
+    verdict = "ahead" if mean + half < 0 else "behind" if mean - half > 0 else "undecided"
+    return f"{mean:+.3f} ± {half:.3f} {verdict}"
+
+
+def summary(rows: list[dict[str, str]]) -> str:
+    """Means of each loss, then the differences to KL, for NLL and RMSE."""
+    names = [name for name in PUBLISHED if any(r["table"] == name for r in rows)]
+    lines: list[str] = []
+    for key in ("nll", "rmse"):
+        head = [*(f"{loss}" for loss in LOSSES), *(f"{loss} - KL" for loss in LOSSES[1:])]
+        lines += [f"## {key.upper()}", "", f"| table (splits) | {' | '.join(head)} |"]
+        lines += ["|---" * (len(head) + 1) + "|"]
+        for name in names:
+            own = [r for r in rows if r["table"] == name]
+            cells = [
+                f"{np.mean([float(r[key]) for r in own if r['loss'] == loss] or [np.nan]):.3f}"
+                for loss in LOSSES
+            ] + [compared(rows, name, loss, key) for loss in LOSSES[1:]]
+            count = min(sum(r["loss"] == loss for r in own) for loss in LOSSES)
+            lines.append(f"| {name} ({count}) | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is left, then print and write the tables."""
+    default = os.environ.get("BAYESDIV_DATA")
+    data = Path(default) / "uci" if default else HERE.parents[1] / "shared/data/uci"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=data, help="folder of the tables")
+    parser.add_argument("--out", type=Path, default=HERE / "tables", help="folder of results")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(PUBLISHED))
+    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // 2))
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds, no fit after them")
+    given = parser.parse_args()
+    if not (given.data / "standard_splits.json").exists():
+        print(f"skipped: there is no standard_splits.json in {given.data}; give --data")
+        return
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # of each process; there are several
+    given.out.mkdir(parents=True, exist_ok=True)
+    path = given.out / "losses.csv"
+    done = {(r["loss"], r["table"], int(r["split"])) for r in known(path)}
+    splits = standard_splits(given.data)
+    left = [
+        Trial(loss, Job(given.data, name, split, "bayesdiv"))
+        for split in range(given.splits)
+        for name in given.sets
+        for loss in LOSSES
+        if (loss, name, split) not in done and split < len(splits[name]["test"])
+    ]
+    work(run, left, path, FIELDS, given.processes, given.limit)
+    table = summary(known(path))
+    (given.out / "losses.md").write_text(table + "\n")
+    print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Likelihoods by the words that the estimators and the command line know them by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import (
+    Distribution,
+    Gamma,
+    Independent,
+    LogNormal,
+    MixtureSameFamily,
+    Normal,
+    StudentT,
+)
+
+from bayesdiv.app.recipe import TABLES
+from bayesdiv.likelihoods import gamma, log_normal
+from bayesdiv.likelihoods.base import Likelihood, shift_to
+from bayesdiv.likelihoods.gaussian import Gaussian
+from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
+from bayesdiv.likelihoods.mixture import GaussianMixture
+from bayesdiv.likelihoods.negative_binomial import NegativeBinomial
+from bayesdiv.likelihoods.poisson import Poisson
+from bayesdiv.likelihoods.student_t import StudentTNoise
+
+Floats = NDArray[np.float64]
+COMPONENTS = 3  # of a mixture
+OVERDISPERSED = 0.5  # relative spread of counts before anything is learned
+
+
+class Moments(NamedTuple):
+    """What columns are standardised by."""
+
+    loc: Floats  # (columns,)
+    scale: Floats
+
+
+def moments(values: Floats, repeats: Floats, constant: float = 1.0) -> Moments:
+    """Mean and standard deviation of each column; `constant` for one that differs by rounding."""
+    width = np.ptp(values, axis=0)
+    varies = width > 10 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
+    width = np.where(varies, width, 1.0)
+    loc = np.average(values, axis=0, weights=repeats)
+    # In units of the width, so that the squares neither overflow nor vanish.
+    variance = np.average(((values - loc) / width) ** 2, axis=0, weights=repeats)
+    return Moments(loc, np.where(varies, width * np.sqrt(variance), constant))
+
+
+class Units(NamedTuple):
+    """How targets are learned, (targets,) each.
+
+    y is (target - loc) / scale. Where the network says a logarithm, 0 and 1 of its output are
+    `centre` and `centre + width` of the logarithm of y.
+    """
+
+    loc: Floats
+    scale: Floats
+    centre: Floats
+    width: Floats
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of distributions around what a network says.
+
+    Args:
+        likelihood: for targets as they are learned.
+        units: from targets and repeats to how they are learned.
+        outputs: numbers out of the network per target.
+        locations: of these, those that say where the target lies; they come first.
+        holds: what targets must be.
+        fits: which targets are so.
+    """
+
+    likelihood: Callable[[Units], Likelihood]
+    units: Callable[[Floats, Floats], Units]
+    outputs: int = 2
+    locations: int = 1
+    holds: str = "numbers"
+    fits: Callable[[Floats], NDArray[np.bool_]] = np.isfinite
+
+
+def _standard(y: Floats, repeats: Floats) -> Units:
+    found = moments(y, repeats)
+    return Units(*found, np.zeros_like(found.loc), np.ones_like(found.loc))
+
+
+def _logarithmic(y: Floats, repeats: Floats) -> Units:
+    """Targets over their geometric mean."""
+    found = moments(np.log(y), repeats)
+    nothing = np.zeros_like(found.loc)
+    return Units(nothing, np.exp(found.loc), nothing, found.scale)
+
+
+def _counted(y: Floats, repeats: Floats) -> Units:
+    """Counts themselves."""
+    mean = np.average(y, axis=0, weights=repeats)
+    nothing, one = np.zeros_like(mean), np.ones_like(mean)
+    return Units(nothing, one, np.log(np.maximum(mean, 1e-3)), one)
+
+
+def _whole(y: Floats) -> NDArray[np.bool_]:
+    whole: NDArray[np.bool_] = (y >= 0) & (y == np.floor(y))
+    return whole
+
+
+class Gaussians(Gaussian):
+    """Several targets, each normal with a learned noise level of its own."""
+
+    def __init__(self, targets: int) -> None:
+        super().__init__(torch.ones(targets))
+
+    def scale_for(self, axes: int) -> Tensor:
+        """The noise of each target."""
+        return self.scale  # (targets,), the last axis of the outputs
+
+
+def _one_noise(units: Units) -> Likelihood:
+    return Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc))
+
+
+_SMALLEST, _SHIFT = TABLES.smallest, shift_to(1.0, TABLES.smallest)
+
+
+def _numbers(values: Floats) -> Tensor:
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
+
+
+def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Family:
+    """A family whose network says a logarithm."""
+    counts = kind is NegativeBinomial
+    return Family(
+        lambda units: kind(
+            _SMALLEST, shift_to(spread, _SMALLEST), _numbers(units.centre), _numbers(units.width)
+        ),
+        _counted if counts else _logarithmic,
+        holds="0, 1, 2, …" if counts else "positive",
+        fits=_whole if counts else lambda y: y > 0,
+    )
+
+
+FAMILIES = {
+    "heteroscedastic": Family(lambda _: HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard),
+    "gaussian": Family(_one_noise, _standard, outputs=1),
+    "student_t": Family(lambda _: StudentTNoise(), _standard, outputs=1),
+    "mixture": Family(
+        lambda _: GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
+        _standard,
+        outputs=3 * COMPONENTS,
+        locations=COMPONENTS,
+    ),
+    "log_normal": _of_logarithms(log_normal.LogNormal),
+    "gamma": _of_logarithms(gamma.Gamma),
+    "poisson": Family(
+        lambda units: Poisson(_numbers(units.centre)),
+        _counted,
+        outputs=1,
+        holds="0, 1, 2, …",
+        fits=_whole,
+    ),
+    "negative_binomial": _of_logarithms(NegativeBinomial, OVERDISPERSED),
+}
+
+
+def family_of(word: object) -> Family:
+    """The family that goes by a word.
+
+    Examples:
+        >>> family_of("gaussian").outputs
+        1
+        >>> family_of("normal")
+        Traceback (most recent call last):
+        ValueError: likelihood must be one of heteroscedastic, gaussian, student_t, mixture, log_normal, gamma, poisson, negative_binomial, got 'normal'
+    """  # noqa: E501
+    if word not in FAMILIES:
+        raise ValueError(f"likelihood must be one of {', '.join(FAMILIES)}, got {word!r}")
+    return FAMILIES[str(word)]
+
+
+def check_targets(word: str, y: Floats) -> None:
+    """Complain of targets that a family cannot have.
+
+    Examples:
+        >>> check_targets("gamma", np.array([1.0, -0.5]))
+        Traceback (most recent call last):
+        ValueError: targets of likelihood='gamma' must be positive, got -0.5: use 'heteroscedastic'
+    """
+    family = family_of(word)
+    wrong = y[~family.fits(y)]
+    if wrong.size:
+        raise ValueError(
+            f"targets of likelihood={word!r} must be {family.holds}, got {wrong[0]}: use "
+            "'heteroscedastic'"
+        )
+
+
+def candidates(y: Floats) -> list[str]:
+    """The words of families that these targets, (rows, targets), may be of.
+
+    Examples:
+        >>> candidates(np.array([[0.0], [3.0]]))
+        ['heteroscedastic', 'gaussian', 'student_t', 'mixture', 'poisson', 'negative_binomial']
+    """
+    several = {"student_t"} if y.shape[1] > 1 else set()
+    return [
+        word for word, family in FAMILIES.items() if family.fits(y).all() and word not in several
+    ]
+
+
+def in_units(found: Distribution, loc: Tensor, scale: Tensor) -> Distribution:
+    """The distribution of loc + scale · y for that of y; of positive y and counts, loc is 0."""
+    kept = {"validate_args": False}
+    match found:
+        case Independent():
+            return Independent(in_units(found.base_dist, loc, scale), 1, **kept)
+        case Normal():
+            return Normal(loc + scale * found.loc, scale * found.scale, **kept)
+        case StudentT():
+            df = found.df.to(found.loc.dtype)
+            return StudentT(df, loc + scale * found.loc, scale * found.scale, **kept)
+        case MixtureSameFamily():
+            each = in_units(found.component_distribution, loc.unsqueeze(-1), scale.unsqueeze(-1))
+            return MixtureSameFamily(found.mixture_distribution, each, **kept)
+        case LogNormal():
+            return LogNormal(found.loc + scale.log(), found.scale, **kept)
+        case Gamma():
+            return Gamma(found.concentration, found.rate / scale, **kept)
+    return found
