@@ -1,14 +1,16 @@
 """What the commands show: tables, progress, notes and complaints."""
 
+import math
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.segment import Segment
 from rich.table import Table
 
@@ -44,6 +46,8 @@ class _Console(Console):
 # A file or a pipe has no width: tables go there whole, not cut at 80 columns.
 output = _Console(width=None if sys.stdout.isatty() else 120)
 errors = _Console(stderr=True)
+PATIENCE = 5.0  # seconds at least between two lines, where there is no terminal
+LINES = 10  # of a training at most, but for rounding
 
 
 def complain(sentence: str, code: int = 2) -> NoReturn:
@@ -90,25 +94,62 @@ def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     output.print(table)
 
 
-def progress_bar() -> Progress:
-    """A bar on stderr that counts epochs; see `teller`."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} epochs"),
-        TextColumn("{task.fields[parts]}"),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-    )
+class Pace:
+    """Shows how far some trainings have come: a bar on a terminal, else a line now and then.
 
+    Args:
+        trainings: how many there will be; the time left is that of all of them.
+        clock: in seconds.
+    """
 
-def teller(progress: Progress, name: str, epochs: int) -> Callable[[Epoch], None]:
-    """What moves the bar on after each epoch of the training of this name."""
-    task = progress.add_task(escape(name), total=epochs, parts="")
+    def __init__(self, trainings: int = 1, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.trainings, self.clock, self.begun = trainings, clock, 0
+        self.began = self.said = math.nan
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} epochs"),
+            TextColumn("{task.fields[parts]}"),
+            console=errors,
+            transient=True,
+            disable=not errors.is_terminal,
+        )
 
-    def tell(epoch: Epoch) -> None:
-        parts = f"nll {epoch.loss.nll:.3f}  divergence {epoch.loss.divergence:.0f}"
-        progress.update(task, completed=epoch.number, parts=parts, visible=epoch.number < epochs)
+    def __enter__(self) -> Self:
+        self.bar.__enter__()
+        return self
 
-    return tell
+    def __exit__(self, *problem: Any) -> None:
+        self.bar.__exit__(*problem)
+
+    def teller(self, name: str, epochs: int) -> Callable[[Epoch], None]:
+        """What is called after each epoch of the next training, of this name."""
+        task = self.bar.add_task(escape(name), total=epochs, parts="")
+        if not self.begun:  # what came before, such as reading the data, says nothing about them
+            self.began = self.said = self.clock()
+        self.begun, first, each = self.begun + 1, -1, max(1, epochs // LINES)
+
+        def tell(epoch: Epoch) -> None:
+            nonlocal first
+            first = epoch.number - 1 if first < 0 else first
+            share = (epoch.number - first) / (epochs - first)
+            parts = f"nll {epoch.loss.nll:.3f}, divergence {epoch.loss.divergence:.0f}, "
+            parts += f"about {self._left(share)} left"
+            self.bar.update(
+                task, completed=epoch.number, parts=parts, visible=epoch.number < epochs
+            )
+            late = self.clock() - self.said >= PATIENCE
+            if not errors.is_terminal and late and epoch.number % each == 0:
+                self.said = self.clock()
+                line = f"{name}: epoch {epoch.number} of {epochs}, {parts}"
+                errors.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        return tell
+
+    def _left(self, share: float) -> str:
+        """The time until all trainings end, if the rest goes as what is done."""
+        done = (self.begun - 1 + share) / self.trainings
+        seconds = (self.clock() - self.began) * (1 - done) / done
+        if seconds < 90:
+            return f"{seconds:.0f} s"
+        return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

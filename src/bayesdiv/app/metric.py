@@ -1,7 +1,8 @@
 """The metrics by their keys in a result: what a table says about each, and which value is best."""
 
 import math
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 
 from bayesdiv.metrics import TABLE as METRICS
 
@@ -31,3 +32,36 @@ def best(key: str, values: Sequence[float], shown: Callable[[float], str]) -> se
         return set()
     chosen = shown(min(usable, key=METRICS[key].loss))
     return {place for place, text in enumerate(texts) if text == chosen}
+
+
+def clearly_best(key: str, values: Mapping[str, Sequence[float]], share: float) -> str | None:
+    """The name whose values are better than those of every other, if the splits show it.
+
+    The 95 % interval of each mean difference over n splits must leave out 0; its half width is
+    t σ √(1/n + test rows / training rows), where the second term is there since the training rows
+    of splits overlap (Nadeau and Bengio 2003).
+
+    Args:
+        key: of the metric.
+        values: over the same splits.
+        share: test rows over training rows.
+
+    Examples:
+        >>> clearly_best("nll", {"a": [1.0, 1.1, 1.0], "b": [2.0, 2.0, 2.1]}, share=0.3)
+        'a'
+        >>> clearly_best("nll", {"a": [1.0, 2.1, 1.0], "b": [2.0, 1.0, 2.1]}, share=0.3)
+    """
+    from scipy.stats import t
+
+    if key not in METRICS or len(values) < 2 or len(next(iter(values.values()))) < 2:
+        return None
+    losses = {n: [METRICS[key].loss(v) for v in each] for n, each in values.items()}
+    best = min(losses, key=lambda name: statistics.mean(losses[name]))
+    for name in losses.keys() - {best}:
+        ahead = [other - own for other, own in zip(losses[name], losses[best], strict=True)]
+        splits = len(ahead)
+        factor = t.ppf(0.975, splits - 1) * math.sqrt(1 / splits + share)
+        middle = statistics.mean(ahead)
+        if not middle > 0 or (math.isfinite(middle) and middle <= factor * statistics.stdev(ahead)):
+            return None
+    return best

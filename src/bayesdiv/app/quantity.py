@@ -136,6 +136,6 @@ class Quantity:
             "predicted_scale": self.to_distance(predictive.variance.sqrt()),
             "predicted_low": self.to_units(low),
             "predicted_high": self.to_units(high),
-            "epistemic_scale": predictive.epistemic.sqrt() * self.scale,
-            "aleatoric_scale": predictive.aleatoric.sqrt() * self.scale,
+            "epistemic_scale": self.to_distance(predictive.epistemic.sqrt()),
+            "aleatoric_scale": self.to_distance(predictive.aleatoric.sqrt()),
         }

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,15 +15,15 @@ from rich.table import Table
 
 from bayesdiv.app import metric, plots, runs
 from bayesdiv.app import training as trainings
+from bayesdiv.app.baselines import baselines
 from bayesdiv.app.console import (
     NONE,
+    Pace,
     errors,
     note,
     numbers,
     output,
-    progress_bar,
     say,
-    teller,
     warn_if_late,
 )
 from bayesdiv.app.data.splits import Part, Splits
@@ -51,7 +50,8 @@ NUMBERS, FIGURE = "comparison.json", "comparison.png"
 def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
-        "Train several losses on the same splits and print one table, over several seeds.",
+        "Train several losses on the same splits and print one table, over several seeds, with "
+        "simple models of scikit-learn beside them.",
         "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
     )
     add_data(command)
@@ -90,16 +90,19 @@ def compare(settings: Namespace) -> None:
     note(*splits.notes)
     plain = {key: value for key, value in settings.as_dict().items() if value is not None}
     folder = _free_folder(settings)
-    with owned(folder), progress_bar() as progress:
+    beside: dict[str, list[dict[str, Any]]] = {}
+    with owned(folder), Pace(settings.seeds * len(losses)) as pace:
         _try_disk(folder, plain)
         for divergence in losses.values():
             _warm_up(splits, divergence, training)
         for seed in range(settings.seeds):
             splits = part_data(source, settings, seed=seed)
+            for name, result in baselines(splits, seed).items():
+                beside.setdefault(name, []).append(result)
             for name, divergence in losses.items():
                 own = settled(replace(training, seed=seed), splits.num_data, splits.shape)
                 title = f"{name}, seed {seed + 1} of {settings.seeds}"
-                tell = teller(progress, title, own.length)
+                tell = pace.teller(title, own.length)
                 try:
                     experiment, result = trainings.train(splits, divergence, own, tell=tell)
                 except Diverged as error:
@@ -112,13 +115,13 @@ def compare(settings: Namespace) -> None:
                 predictions.setdefault(name, []).append(tested)
         if not predictions:
             raise Diverged("no loss came to its end: lower the learning rate or the strength")
-        told = {"settings": plain, "results": results, "diverged": diverged}
+        told = {"settings": plain, "results": results, "diverged": diverged, "baselines": beside}
         kept = {name: found for name, found in histories.items() if found}
         try:
             _save_figure(folder, kept, predictions, settings, splits)
         finally:  # last, since they mark a comparison as finished
             runs.write_json(folder / NUMBERS, told)
-    output.print(_comparison_table(results, settings, splits))
+    output.print(_comparison_table(results, beside, settings, splits))
     warn_if_late([run for found in results.values() for run in found], own.length)
     say(f"Figure: {folder / FIGURE}")
 
@@ -153,57 +156,70 @@ def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) 
 
 
 def _comparison_table(
-    results: Mapping[str, list[dict[str, Any]]], settings: Namespace, splits: Splits
+    results: Mapping[str, list[dict[str, Any]]],
+    beside: Mapping[str, list[dict[str, Any]]],
+    settings: Namespace,
+    splits: Splits,
 ) -> Table:
-    ended = [run["test"] for found in results.values() for run in found]
+    """A row per loss and per simple model."""
+    every = {**results, **beside}
+    ended = [run["test"] for found in every.values() for run in found]
     keys = list(dict.fromkeys(key for run in ended for key in run))
     how = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
     table = numbers(f"{splits.name}: test data{how}", "loss", [*keys, "seconds"])
-    means = {
-        name: {key: _mean(key, found) for key in keys}
-        for name, found in results.items()
-        if len(found) == settings.seeds  # a mean over the seeds that went well is no best
-    }
-    best = {key: _best(key, means) for key in keys}
-    for name, found in results.items():
-        if not found:
-            table.add_row(escape(name), *("diverged" for _ in keys), "")
-            continue
-        cells = []
-        for key in keys:
-            values = [run["test"][key] for run in found if key in run["test"]]
-            text = spread(values) if values else NONE
-            cells.append(f"[bold green]{text}*[/]" if name in best[key] else f"{text} ")
-        seconds = statistics.mean(run["seconds"] for run in found)
-        lost = settings.seeds - len(found)
-        label = f"{name} ({lost} of {settings.seeds} diverged)" if lost else name
-        table.add_row(escape(label), *cells, f"{seconds:.{1 if seconds >= 1 else 2}f}")
+    best = {key: _best(key, every, settings.seeds, splits) for key in keys}
+    for name, found in every.items():
+        table.add_row(*_row(name, found, keys, best, settings.seeds))
+        if beside and name == list(results)[-1]:
+            table.add_section()
     lacking = [key for key in keys if any(key not in run for run in ended)]
-    table.caption = escape(_caption(keys, splits, lacking))
+    table.caption = escape(_caption(keys, splits, any(best.values()), lacking))
     return table
 
 
-def _mean(key: str, found: Sequence[Mapping[str, Any]]) -> float:
-    """Over the seeds whose test part has the metric; NaN if none does."""
-    values = [run["test"][key] for run in found if key in run["test"]]
-    return statistics.mean(values) if values else math.nan
+def _best(
+    key: str, every: Mapping[str, list[dict[str, Any]]], seeds: int, splits: Splits
+) -> str | None:
+    """The row that is best beyond doubt, of those that have the metric for every seed."""
+    values = {
+        name: [run["test"][key] for run in found if key in run["test"]]
+        for name, found in every.items()
+    }
+    whole = {name: each for name, each in values.items() if len(each) == seeds}
+    return metric.clearly_best(key, whole, len(splits.test.y) / splits.num_data)
 
 
-def _caption(keys: Sequence[str], splits: Splits, lacking: Sequence[str] = ()) -> str:
-    parts = ["* best"]
+def _row(
+    name: str,
+    found: Sequence[Mapping[str, Any]],
+    keys: Sequence[str],
+    best: Mapping[str, str | None],
+    seeds: int,
+) -> list[str]:
+    """The cells of a loss or a simple model."""
+    if not found:
+        return [escape(name), *("diverged" for _ in keys), ""]
+    cells = []
+    for key in keys:
+        values = [run["test"][key] for run in found if key in run["test"]]
+        text = spread(values) if values else NONE
+        cells.append(f"[bold green]{text}*[/]" if name == best[key] else f"{text} ")
+    seconds = statistics.mean(run["seconds"] for run in found)
+    lost = seeds - len(found)
+    label = f"{name} ({lost} of {seeds} diverged)" if lost else name
+    return [escape(label), *cells, f"{seconds:.{1 if seconds >= 1 else 2}f}"]
+
+
+def _caption(keys: Sequence[str], splits: Splits, won: bool, lacking: Sequence[str]) -> str:
+    parts = ["* better than every other row beyond the 95 % interval of the difference"]
+    if not won:
+        parts = ["no row is better than every other beyond the 95 % interval of the difference"]
     if "coverage" in keys:
         parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
     if "false_negative_rate" in keys and isinstance(splits.task, Classification):
         parts.append(f"missed: share of class {splits.task.classes[1]} that was not found")
     parts += [f"{metric.title(key)}: of the seeds whose test rows have any" for key in lacking]
     return "; ".join(parts)
-
-
-def _best(key: str, means: Mapping[str, Mapping[str, float]]) -> set[str]:
-    """The losses whose mean is best, as far as the digits that are shown say."""
-    losses = list(means)
-    places = metric.best(key, [means[name][key] for name in losses], lambda value: spread([value]))
-    return {losses[place] for place in places}
 
 
 def _save_figure(

@@ -5,7 +5,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import training as trainings
-from bayesdiv.app.console import note, print_metrics, progress_bar, say, teller, warn_if_late
+from bayesdiv.app.console import Pace, note, print_metrics, say, warn_if_late
 from bayesdiv.app.experiment import settled
 from bayesdiv.app.options import (
     add_data,
@@ -40,10 +40,9 @@ def train(settings: Namespace) -> None:
     training = settled(training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)
     folder = Path(settings.out)
-    with progress_bar() as progress:
-        tell = teller(
-            progress, "deterministic" if divergence is None else repr(divergence), training.length
-        )
+    with Pace() as pace:
+        name = "deterministic" if divergence is None else repr(divergence)
+        tell = pace.teller(name, training.length)
         _, result = trainings.train(
             splits, divergence, training, folder=folder, source=data_settings(settings), tell=tell
         )
