@@ -10,7 +10,7 @@ from optuna.distributions import FloatDistribution
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import metric, options, plots, runs
+from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
@@ -91,9 +91,7 @@ def tune(settings: Namespace) -> None:
     tried = study.trials(search)
     output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
     results.write(folder, options.data_settings(settings), tuned, tried)
-    title = f"{splits.name}: {type(divergence).__name__}, {len(tried)} trials"
-    figure = results.draw(tried, study.importance(search), settings.aim, title)
-    plots.save(figure, folder / results.FIGURE)
+    results.draw(search, folder, f"validation {metric.title(settings.aim)}")
     say(f"Trials: {folder / results.TRIALS}, drawn in {folder / results.FIGURE}")
     with errors.status("training the best settings and those given afresh"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})

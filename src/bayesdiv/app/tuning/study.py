@@ -57,14 +57,6 @@ def _as_tried(trial: FrozenTrial) -> Tried:
     return Tried(trial.number, settings, trial.value, name, reason, seconds, again)
 
 
-def importance(search: Search) -> dict[str, float]:
-    """How much each setting matters to the finished trials (PED-ANOVA); empty if they are few."""
-    with opened(search) as study:
-        values = [t.value for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))]
-        enough = len(values) >= RANDOM_TRIALS // 2 and len(set(values)) > 1
-        return optuna.importance.get_param_importances(study) if enough else {}
-
-
 def plan(study: optuna.Study, wanted: int, start: Mapping[str, Any] | None) -> None:
     """Let trials wait in the study until there are as many as wanted, first one with `start`."""
     if start is not None and not _planned(study):
