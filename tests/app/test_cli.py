@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from rich.console import Console
-from scipy.stats import norm
+from scipy.stats import beta, norm
 from scipy.stats import t as student_t
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
@@ -332,11 +332,11 @@ def test_a_comparison_counts_epochs_in_whole_numbers_and_draws_marks_whole(numbe
     assert not right.lines[0].get_clip_on()
 
 
-def test_a_metric_that_a_part_lacks_is_not_shown(capsys):
+def test_a_metric_that_a_part_lacks_is_a_dash(capsys):
     console.print_metrics({"validation": {"nll": 1.0, "accuracy": 0.5}, "test": {"nll": 2.0}})
     out = capsys.readouterr().out
     assert "NLL" in out
-    assert "accuracy" not in out
+    assert out.splitlines()[-1].split() == ["test", "2.000", "–"]
 
 
 def test_embedded_data_with_noise_and_bias(capsys):
@@ -585,6 +585,36 @@ def test_a_run_is_evaluated_on_a_new_file(run, capsys):
     new.drop(columns="y").to_csv("less.csv", index=False)
     assert call("evaluate", run, "less.csv") == 2
     assert "less.csv must have the target 'y' to be evaluated on" in complaint(capsys)
+
+
+def test_rows_unlike_those_of_training_are_flagged_at_the_rate_that_was_asked_for(capsys):
+    table(600).to_csv("many.csv", index=False)
+    assert call("train", "many.csv", "--out", "run", *QUICK) == 0
+    random = np.random.default_rng(1)
+    usual = pd.DataFrame({name: random.normal(size=1000) for name in "ab"}).assign(colour="red")
+    far = usual.head(20).assign(a=7.0, b=-7.0)
+    pd.concat([usual, far]).to_csv("new.csv", index=False)
+    capsys.readouterr()
+    for rate in (0.05, 0.2):
+        out = f"{rate}.csv"
+        assert call("predict", "run", "new.csv", "--false_alarms", rate, "-o", out) == 0
+        flagged = pd.read_csv(out)["unlike_training"].to_numpy()
+        # 120 validation rows set the threshold: their share above it has a Beta distribution.
+        low, high = beta.ppf([1e-4, 1 - 1e-4], rate * 121, (1 - rate) * 121)
+        assert low - 0.03 < flagged[:1000].mean() < high + 0.03
+        assert flagged[1000:].all()
+    assert "rows unlike those of training:" in capsys.readouterr().err
+    assert call("predict", "run", "new.csv", "--false_alarms", 2, "-o", "x.csv") == 2
+    assert "false_alarms must lie inside (0, 1), got 2" in complaint(capsys)
+
+
+def test_a_run_that_does_not_know_which_rows_are_usual_predicts_without(run, numbers, capsys):
+    (run / "unlike.json").write_text('{"distance": 3}')
+    assert call("predict", run, numbers, "-o", "out.csv") == 2
+    assert "unlike.json is damaged" in complaint(capsys)
+    (run / "unlike.json").unlink()
+    assert call("predict", run, numbers, "-o", "out.csv") == 0
+    assert "unlike_training" not in pd.read_csv("out.csv")
 
 
 def test_a_run_remembers_how_its_file_was_written_and_parted(capsys):

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from bayesdiv.app import unlike
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
@@ -79,6 +80,8 @@ def _trained(
             "best_epoch": keeper.done.best.epoch,
             "seconds": keeper.seconds_before + time.perf_counter() - began,
         }
+        if folder is not None:
+            unlike.write(folder, splits)
         keeper.finish(result)
     except KeyboardInterrupt:
         keeper.back_to_the_last_epoch()

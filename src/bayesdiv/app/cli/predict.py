@@ -10,7 +10,7 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
-from bayesdiv.app import runs
+from bayesdiv.app import runs, unlike
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN, read, read_text
 from bayesdiv.app.data.splits import DataError
@@ -30,14 +30,21 @@ def parser() -> ArgumentParser:
     command.add_argument("data", type=str, help=f"{KNOWN} with the columns of training")
     command.add_argument("--out", "-o", type=str, required=True, help="a .csv file to write")
     command.add_argument("--level", type=float, default=0.9, help="of the predictive interval")
+    command.add_argument(
+        "--false_alarms",
+        type=float,
+        default=0.05,
+        help="share of rows like those of training that the column unlike_training may flag",
+    )
     add_written(command)
     return command
 
 
 def predict(settings: Namespace) -> None:
     """Predict the rows of a file and write a copy of the table with the predictions."""
-    if not 0 < settings.level < 1:
-        raise ValueError(f"level must lie inside (0, 1), got {settings.level}")
+    for name in ("level", "false_alarms"):
+        if not 0 < settings[name] < 1:
+            raise ValueError(f"{name} must lie inside (0, 1), got {settings[name]}")
     out = Path(settings.out)
     if out.suffix != ".csv":
         raise ValueError(f"the output must be a .csv file, got {out}")
@@ -51,7 +58,10 @@ def predict(settings: Namespace) -> None:
     if not good.any():
         raise DataError(f"{settings.data} must have a row that can be read, got: {problems[0]}")
     x = encoder.encode(frame[good])
-    columns = task_of(told).columns(experiment.predict(x), settings.level)
+    columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
+    unusual = unlike.flags(Path(settings.run), x, settings.false_alarms)
+    if unusual is not None:
+        columns["unlike_training"] = unusual
     copy, separator = read_text(settings.data, written)  # as it is written there: 007 stays 007
     added = _renamed(
         {**{name: _spread(values, good) for name, values in columns.items()}, "problem": problems},
@@ -62,6 +72,11 @@ def predict(settings: Namespace) -> None:
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
     rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
     say(f"{rows}: {out} with {', '.join(added)}")
+    if unusual is not None and unusual.any():
+        note(
+            f"rows unlike those of training: {unusual.sum()}, with {settings.false_alarms:.3g} of "
+            "usual rows as false alarms; see the column unlike_training"
+        )
     if not good.all():
         first = int(good.argmin())
         note(
