@@ -311,9 +311,10 @@ class Line:
 
         for far, near, where, side in self.ends:
             one, two = (float(at(np.array(t), where, side)) for t in (far, near))
-            while one * two < 0 and abs(far - near) > 0.1:  # a change of sign hides how it fades
-                near = (far + near) / 2
-                two = float(at(np.array(near), where, side))
+            if one * two < 0:  # a change of sign hides how it fades
+                if abs(one) > 1e-9:
+                    return math.nan
+                continue
             one, two = abs(one), abs(two)
             if one > 0 and np.isfinite(two):
                 decay = math.log(two / one) / abs(far - near) if np.isfinite(one) else -1
