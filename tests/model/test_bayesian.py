@@ -479,6 +479,28 @@ def test_the_network_at_its_mean_can_be_exported():
     assert torch.equal(exported.module()(ROWS), module(ROWS))
 
 
+def test_weights_on_the_meta_device_are_refused_unless_they_are_frozen():
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    with pytest.raises(ValueError, match=r"got 0.weight on the meta device: load the module's"):
+        bd.bayesianize(module, STANDARD)
+    module[0].requires_grad_(False)
+    module[1].to_empty(device="cpu")
+    assert bd.bayesianize(module, STANDARD).layout.size == 4
+
+
+def test_what_a_prior_has_per_weight_can_be_sharded_and_is_not_learned():
+    net = bd.bayesianize(nn.Linear(4, 3), bd.AroundStart())
+    keys, before = list(net.state_dict()), net.p().mean.clone()
+    module = bd.LossModule(net, bd.Objective(bd.Classes(), num_data=5))
+    assert "model.prior.loc" in dict(module.named_parameters())
+    assert not net.prior.loc.requires_grad
+    assert sorted(net.state_dict()) == sorted(keys)
+    module(ROWS, torch.zeros(5, dtype=torch.long)).total.backward()
+    assert net.prior.loc.grad is None
+    assert torch.equal(net.p().mean, before)
+
+
 # Stacks --------------------------------------------------------------------------------------
 
 

@@ -30,16 +30,18 @@ class Noisy(Likelihood):
         start = torch.as_tensor(scale, dtype=torch.get_default_dtype())
         if not bool((start > 0).all()):
             raise ValueError(f"scale must be positive, got {start.min().item()}")
-        self.rho = nn.Parameter(inverse_softplus(start))
+        self.trials = start.shape
+        # One axis at least: `fully_shard` takes no single numbers.
+        self.rho = nn.Parameter(inverse_softplus(start.reshape(self.trials or (1,))))
 
     @property
     def scale(self) -> Tensor:
         """The noise's standard deviation."""
-        return softplus(self.rho)
+        return softplus(self.rho).reshape(self.trials)
 
     def scale_for(self, axes: int) -> Tensor:
         """The scale, its trials in line with those of outputs of which `axes` follow the trials."""
-        return self.scale.reshape(*self.scale.shape, *(1,) * axes) if self.rho.dim() else self.scale
+        return self.scale.reshape(*self.trials, *(1,) * axes) if self.trials else self.scale
 
 
 class Spread(Likelihood):

@@ -149,6 +149,14 @@ class Bayesian(nn.Module):
     def _posterior(self) -> Posterior:
         return cast(Posterior, self.posterior)
 
+    def make_shardable(self) -> None:
+        """Let what a prior has per weight be frozen parameters, which `fully_shard` shards."""
+        for part in self.prior.modules():
+            for name, buffer in list(part._buffers.items()):
+                if buffer is not None and buffer.shape[-1:] == (self.layout.size,):
+                    del part._buffers[name]
+                    part.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
+
     def extra_repr(self) -> str:
         """What is random, what is not, how many weights."""
         names = [entry.names[0] for entry in self.layout.entries]
@@ -268,6 +276,11 @@ def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> Non
                 f"random weights must be on one device, got {first} on {one.device} and {name} on "
                 f"{parameter.device}"
             )
+        if parameter.is_meta:
+            raise ValueError(
+                f"a random weight must have values, got {name} on the meta device: load the "
+                "module's weights first"
+            )
 
 
 def _chosen(module: nn.Module, where: Where) -> list[tuple[str, nn.Parameter]]:
@@ -334,7 +347,8 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
     first = models[0]
     if any(model.layout != first.layout for model in models):
         raise ValueError("models of one stack must have the same layout of random weights")
-    if any(True for part in (first.module, first.prior) for _ in part.parameters()):
+    learned = [p for p in first.prior.parameters() if p.requires_grad]
+    if learned or any(True for _ in first.module.parameters()):
         raise ValueError("models of one stack must have no weights that are not random")
     if not all(_alike(model.module, first.module) for model in models):
         raise ValueError("models of one stack must have the same buffers, such as running means")

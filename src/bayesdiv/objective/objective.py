@@ -165,7 +165,7 @@ class Objective(nn.Module):
             # Processes are averaged alike, so the nll of one with more of the batch counts more.
             total, nll = total + (share - 1.0) * nll, share * nll
         total = self._with_term(total, divergence, sum(drawn.shape[-1] for drawn in weights))
-        return Loss(_finite_sum(total), nll, divergence.expand_as(nll))
+        return Loss(_finite_sum(total), nll, _as_many(divergence, nll))
 
     def _with_term(self, total: Tensor, divergence: Tensor, weights: int) -> Tensor:
         """With what the strength learns from, if anything is random."""
@@ -223,7 +223,7 @@ class Objective(nn.Module):
         again = any(module.may_recompute for module in self._bayesian(model))
         way = gradients_by_backward if again else gradients_of
         total, nll, divergence = in_turn(group, counts, penalty, parameters, way)
-        return Loss(total, nll, divergence.expand_as(nll))
+        return Loss(total, nll, _as_many(divergence, nll))
 
     @property
     def epoch(self) -> int:
@@ -238,6 +238,10 @@ class Objective(nn.Module):
     def prepare(self, model: nn.Module) -> None:
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
         self._known = self._looked_up(model)
+
+    def is_prepared(self, model: nn.Module) -> bool:
+        """Whether `prepare` was called for this model."""
+        return self._known_of(model) is not None
 
     def _looked_up(self, model: nn.Module) -> _Known:
         modules = bayesian_modules(model)
@@ -355,8 +359,9 @@ class LossModule(nn.Module):
     """Model and objective as one module whose forward is the loss, so that gradients synchronise.
 
     It is what `fit` trains, wraps for several processes and compiles, and what
-    `DistributedDataParallel` and `fully_shard` take. Only its forward reads the posterior's
-    parameters, as both ask.
+    `DistributedDataParallel` and `fully_shard` take as it is: only its forward reads parameters.
+    What the prior has one number per weight of is a frozen parameter from then on, so that it is
+    sharded too. Give every process a seed of its own, and it draws weights of its own.
 
     Args:
         model: what is trained.
@@ -373,10 +378,19 @@ class LossModule(nn.Module):
         super().__init__()
         self.model = model
         self.objective = objective
+        for module in bayesian_modules(model):
+            module.make_shardable()
 
     def forward(self, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
         """What is minimised, and its parts for each trial, see `Objective.terms`."""
+        if not compiling() and not self.objective.is_prepared(self.model):
+            self.objective.prepare(self.model)
         return self.objective.terms(self.model, x, y, share)
+
+
+def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
+    """One per trial; not a view without need, of which `fully_shard` warns."""
+    return divergence if divergence.shape == nll.shape else divergence.expand_as(nll)
 
 
 def _mean_of(each: Tensor, counted: Tensor, trials: int) -> Tensor:
@@ -402,13 +416,14 @@ def _of_members(rule: Prepared) -> Prepared:
 
 def _fixed_prior(module: Bayesian, prior: Distribution) -> tuple[Distribution, _Sources] | None:
     """The prior, if it is small and has nothing to learn, so that it may be kept."""
-    parts = [*module.prior.parameters(), *module.prior.children()]
+    learned = [p for p in module.prior.parameters() if p.requires_grad]
+    parts = [*learned, *module.prior.children()]
     return None if parts or module.layout.size > SMALL else (prior, _sources(module))
 
 
 def _sources(module: Bayesian) -> _Sources:
-    buffers = module.prior._buffers.values()
-    return tuple((id(tensor), tensor._version) for tensor in buffers if tensor is not None)
+    held = (*module.prior._buffers.values(), *module.prior._parameters.values())
+    return tuple((id(tensor), tensor._version) for tensor in held if tensor is not None)
 
 
 def _is_product_draw(module: Bayesian) -> bool:

@@ -143,12 +143,14 @@ class Constraint(Strength):
         if not epsilon > 0 or not bool((first > 0).all()):
             raise ValueError(f"epsilon and initial must be positive, got {epsilon} and {initial}")
         self.epsilon = epsilon
-        self.log_strength = nn.Parameter(first.log())
+        self.trials = first.shape
+        # One axis at least: `fully_shard` takes no single numbers.
+        self.log_strength = nn.Parameter(first.log().reshape(self.trials or (1,)))
 
     @property
     def strength(self) -> Tensor:
         """The multiplier λ as it stands, one per trial."""
-        return self.log_strength.exp()
+        return self.log_strength.exp().reshape(self.trials)
 
     def value(self) -> Tensor:
         """λ, through which no gradient flows."""
@@ -162,14 +164,14 @@ class Constraint(Strength):
         """A term of value 0 whose gradient by log λ is the violation, with the sign of ascent."""
         violation = divergence.detach() / weights - self.epsilon
         slope = self.value().clamp(max=STEEPEST) * violation
-        return slope * (self.log_strength.detach() - self.log_strength)
+        return slope * (self.log_strength.detach() - self.log_strength).reshape(self.trials)
 
     def check(self, trials: torch.Size) -> None:
         """One multiplier per trial: one for all would keep the limit in none of them."""
-        if self.log_strength.shape != trials:
+        if self.trials != trials:
             raise ValueError(
                 f"a Constraint must have one multiplier per trial, shape {tuple(trials)}, got "
-                f"{tuple(self.log_strength.shape)}: give initial=torch.ones({trials.numel()})"
+                f"{tuple(self.trials)}: give initial=torch.ones({trials.numel()})"
             )
 
     def extra_repr(self) -> str:
