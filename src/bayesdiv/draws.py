@@ -85,7 +85,7 @@ class Vectorized(Over):
                 return together(*weights)
         except RuntimeError as error:
             told = str(error).lower()
-            mixed = "dtype" in told and autocast_dtype(weights[0].device) is not None
+            mixed = "type" in told and autocast_dtype(weights[0].device) is not None
             if not mixed and not any(one in told for one in ("vmap", "batching rule", "functorch")):
                 raise
             raise _NoRule(

@@ -1,12 +1,11 @@
 """What an architecture must do, each a function that raises where it does not."""
 
 import copy
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import bayesdiv as bd
@@ -22,6 +21,17 @@ def _bayesian(architecture: Architecture) -> tuple[nn.Module, Bayesian]:
     """The network as it comes, in evaluation mode, and the Bayesian one around a copy."""
     source = architecture.network().eval()
     return source, bd.bayesianize(source, bd.FanIn()).eval()
+
+
+@contextmanager
+def _unfused() -> Iterator[None]:
+    """The layers of torch's transformer as they are trained: not fused for evaluation."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _precision(dtype: torch.dtype | None):
@@ -42,7 +52,7 @@ def _runs(samples: int, dtype: torch.dtype | None) -> Case:
     def case(architecture: Architecture, _: Path) -> None:
         source, net = _bayesian(architecture)
         inputs, take = architecture.inputs(), architecture.outputs or tensor_of
-        with torch.no_grad(), _precision(dtype):
+        with torch.no_grad(), _precision(dtype), _unfused():
             weights = bd.draw_weights(net, samples)
             made = bd.draws(net, inputs, weights, outputs=architecture.outputs)
             wanted = torch.stack(
@@ -89,9 +99,9 @@ def _check_training(
 def _saves(architecture: Architecture, folder: Path) -> None:
     source, net = _bayesian(architecture)
     inputs, path = architecture.inputs(), folder / "net.safetensors"
-    save_file(net.state_dict(), path)
+    bd.save(path, net)
     _, other = _bayesian(architecture)
-    other.load_state_dict(load_file(path))
+    bd.load(path, into=other)
     take = architecture.outputs or tensor_of
     with torch.no_grad(), bd.at_mean(other):
         assert torch.equal(take(called(other, inputs)), take(called(source, inputs)))

@@ -5,6 +5,7 @@ import logging
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 import bayesdiv as bd
 
@@ -91,6 +92,28 @@ def test_a_mixture_of_dtypes_falls_back_to_a_loop_which_the_log_says_once(caplog
     assert [record.message.count("draw by draw") for record in caplog.records] == [1]
     with pytest.raises(RuntimeError, match="same dtype"):
         bd.draws(net, ROWS, bd.draw_weights(net, 3), bd.Vectorized())
+
+
+@pytest.mark.parametrize("layer", [nn.PReLU(), nn.BatchNorm1d(6)], ids=["prelu", "batch norm"])
+def test_a_layer_that_mixes_no_dtypes_under_vmap_runs_draw_by_draw(layer):
+    source = nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 3)).eval()
+    net = bd.bayesianize(source, bd.FanIn()).eval()
+    weights = bd.draw_weights(net, 3)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        torch.testing.assert_close(
+            bd.draws(net, ROWS, weights), bd.draws(net, ROWS, weights, bd.Looped())
+        )
+
+
+@pytest.mark.parametrize("norm", [parametrizations.spectral_norm, nn.utils.spectral_norm])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_what_a_parametrization_reads_keeps_its_precision(norm, samples):
+    """Its vectors are float32 buffers, and a product of a matrix and a vector is not cast."""
+    net = bd.bayesianize(nn.Sequential(norm(nn.Linear(6, 3))), bd.FanIn())
+    objective = bd.Objective(bd.Classes(), num_data=8, samples=samples)
+    with torch.autocast("cpu", torch.bfloat16):
+        objective(net, ROWS, torch.zeros(8, dtype=torch.long)).total.backward()
+    assert net.posterior.loc.grad.isfinite().all()
 
 
 def dtypes_of_a_fit(autocast):

@@ -177,13 +177,25 @@ def _without_placeholders(
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The pieces with those of vectors in another dtype, converted all at once."""
-    at = [index for index, entry in enumerate(layout.entries) if len(entry.shape) < 2]
+    """The pieces in another dtype, converted at once, of what autocast does not cast itself.
+
+    Those are vectors, and what a parametrization makes a weight from.
+    """
+    at = [
+        index
+        for index, entry in enumerate(layout.entries)
+        if len(entry.shape) < 2 or _parametrizes(entry.names[0])
+    ]
     if not at:
         return tuple(parts)
     together = torch.cat([parts[index] for index in at]).to(dtype)
     wide = dict(zip(at, together.split([layout.sizes[index] for index in at]), strict=True))
     return tuple(wide.get(index, piece) for index, piece in enumerate(parts))
+
+
+def _parametrizes(name: str) -> bool:
+    """Whether a weight is computed from this tensor, by torch's parametrizations old and new."""
+    return "parametrizations." in name or name.endswith(("_orig", "_g", "_v"))
 
 
 def _no_wider(tensor: Tensor, dtype: torch.dtype) -> Tensor:
