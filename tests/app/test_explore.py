@@ -104,6 +104,103 @@ def by_the_library(family, settings, alpha, locs_and_scales):
     return torch.stack([d(q, p, exact) for d in (KL(), JSG(alpha), JSA(alpha))], 1).numpy()
 
 
+# The scenes of the article ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 0.9])
+def test_the_pull_is_the_gradient_of_the_library(page, alpha):
+    cases = list(itertools.product((0.0, 0.3, 2.0, 5.0), (0.05, 0.4, 1.0, 2.5)))
+    found = page.run(
+        f"{json.dumps(cases)}.map(([m, r]) => NAMES.map((name) => {{"
+        f"const pull = PULLS[name](m, r, {alpha}); return [pull.loc, pull.scale]; }}))"
+    )
+    loc, scale = (x.requires_grad_() for x in torch.tensor(cases, dtype=torch.float64).T)
+    for k, divergence in enumerate((KL(), JSG(alpha), JSA(alpha))):
+        total = divergence(Normal(loc, scale), Normal(0.0, 1.0), Exact(nodes=96)).sum()
+        expected = torch.stack(torch.autograd.grad(total, (loc, scale)), 1)
+        np.testing.assert_allclose(np.array(found)[:, k], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_number_in_the_text_moves_by_the_keyboard_and_all_scenes_follow(page):
+    drawn = "document.querySelector('#pull path.JSA').getAttribute('d')"
+    before = page.run(drawn)
+    page.run("document.querySelector('#floor-title ~ p [data-number=alpha]').focus()")
+    page.press("ArrowLeft")
+    page.run("draw()")
+    assert page.run("state.alpha") == pytest.approx(0.495)
+    shown = page.run(
+        "[...document.querySelectorAll('[data-number=alpha]')].map((s) => s.textContent)"
+    )
+    assert set(shown) == {"0.495"}
+    assert page.run(drawn) != before
+    limit = page.run("document.querySelector('.formula [data-value=bound]').textContent")
+    assert float(limit) == pytest.approx(JSA(0.495).bound, abs=1e-4)
+
+
+def test_bars_of_all_divergences_share_one_scale_and_say_when_they_leave_it(page):
+    put(page, loc=4, alpha=0.5)
+    page.run("draw()")
+    widths = page.run("NAMES.map((name) => parseFloat(byId(`bar-${name}`).style.width))")
+    _, jsg, jsa, _ = values(page)
+    assert widths == pytest.approx([100, 100 * jsg / 4, 100 * jsa / 4], rel=1e-3)
+    assert page.run("byId('bar-KL-value').textContent") == "8.0000 →"
+    marks = page.run("[...document.querySelectorAll('#sweep .told')].map((t) => t.textContent)")
+    assert marks == ["KL 8.0000 ↑"]
+
+
+def test_the_bound_moves_with_alpha_on_axes_that_stay(page):
+    places = []
+    for alpha in (0.5, 0.1):
+        put(page, alpha=alpha, loc=3)
+        page.run("draw()")
+        places.append(
+            page.run("Number(document.querySelector('#sweep .limit').getAttribute('y1'))")
+        )
+    assert places[1] < places[0] - 10
+
+
+def test_areas_of_the_three_divergences_have_one_scale(page):
+    put(page, loc=8)
+    page.run("draw()")
+    ticks = page.run(
+        "NAMES.map((n) => [...document.querySelectorAll(`#${n}-area text`)]"
+        ".filter((t) => t.getAttribute('text-anchor') === 'end').map((t) => t.textContent).join())"
+    )
+    assert len(set(ticks)) == 1
+
+
+def test_the_networks_of_the_page_learn_its_points(page):
+    errors = page.run(
+        "NAMES.map((name) => { const net = new Network(name);"
+        "const error = () => net.band(firstPoints().map(([x]) => x)).reduce("
+        "(s, [m], k) => s + (m - firstPoints()[k][1]) ** 2 / 40, 0);"
+        "const before = error(); for (let k = 0; k < 800; k += 1) net.step(firstPoints(), 0.5, 1);"
+        "return [before, error()]; })"
+    )
+    variance = page.run(
+        "(() => { const y = firstPoints().map((p) => p[1]);"
+        "const m = y.reduce((a, b) => a + b) / 40;"
+        "return y.reduce((a, b) => a + (b - m) ** 2, 0) / 40; })()"
+    )
+    for before, after in errors:
+        assert after < min(before, 0.6 * variance)
+
+
+def test_points_are_added_by_a_button_and_by_a_click_where_one_clicks(page):
+    count = page.run("live.points.length")
+    page.run("byId('net-outlier').click()")
+    page.run(
+        "(() => { const box = byId('net-JSA').getBoundingClientRect();"
+        "byId('net-JSA').dispatchEvent(new MouseEvent('click', {clientX: box.left + live.JSA.x(1),"
+        "clientY: box.top + live.JSA.y(-2)})); })()"
+    )
+    points = page.run("live.points")
+    assert len(points) == count + 2
+    assert points[-1] == pytest.approx([1, -2], abs=0.05)  # a pixel
+    page.run("byId('net-reset').click()")
+    assert page.run("live.points.length") == count
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_are_those_of_the_library(page, family):
     put(page, prior=family)

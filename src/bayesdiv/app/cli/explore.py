@@ -1,4 +1,4 @@
-"""`bayesdiv explore`: a page in which the divergences are seen as q and the prior move."""
+"""`bayesdiv explore`: an article in which numbers can be dragged and the divergences follow."""
 
 import webbrowser
 
@@ -13,8 +13,8 @@ from bayesdiv.app.options import add_page, command_parser, page_path
 def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
-        "Write a page for the browser in which q, the prior, alpha and strength are moved and KL, "
-        "JS-G and JS-A are seen.",
+        "Write the article \"Why bounded?\" for the browser: KL, JS-G and JS-A follow numbers that can "
+        "be dragged, and three networks are trained in the page.",
         "bayesdiv explore --open",
     )
     add_page(command, "explore.html")

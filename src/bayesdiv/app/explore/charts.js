@@ -94,6 +94,18 @@ class Chart {
     add("text", { class: "label", transform: turned, "text-anchor": "middle" }, yLabel);
   }
 
+  // The x and the y at a pixel.
+  valueAt(pixel) {
+    const [low, high] = this.range.x;
+    return low + ((pixel - this.left) / (this.width - EDGE.right - this.left)) * (high - low);
+  }
+
+  heightAt(pixel) {
+    const [low, high] = this.range.y;
+    const bottom = this.height - EDGE.bottom;
+    return low + ((bottom - pixel) / (bottom - EDGE.top)) * (high - low);
+  }
+
   // Far outside the axes a coordinate is held back: drawings take no infinite ones.
   point(x, y) {
     const inside = Math.min(Math.max(this.y(y), -1e4), 1e4);
@@ -140,9 +152,25 @@ class Chart {
     this.plot.append(element("line", { class: name, ...ends, x1: this.x(x), x2: this.x(x) }));
   }
 
-  dot(x, y, name) {
+  dot(x, y, name, r = 4.5) {
     if (!Number.isFinite(y)) return;
-    this.plot.append(element("circle", { class: name, cx: this.x(x), cy: this.y(y), r: 4.5 }));
+    this.plot.append(element("circle", { class: name, cx: this.x(x), cy: this.y(y), r }));
+  }
+
+  // The area between two lines.
+  between(xs, lows, highs, attributes) {
+    const up = xs.map((x, k) => this.point(x, highs[k])).join("L");
+    const back = xs.map((x, k) => this.point(x, lows[k])).reverse().join("L");
+    this.plot.append(element("path", { ...attributes, d: `M${up}L${back}Z` }));
+  }
+
+  // Words beside a point at the upper edge, on the side that has room; a second one goes below.
+  label(x, y, text, name) {
+    const right = this.x(x) > (this.left + this.width) / 2;
+    this.labels = (this.labels ?? 0) + 1;
+    const place = { x: this.x(x) + (right ? -8 : 8), y: this.y(y) + 1 + 15 * this.labels };
+    const look = { class: `told ${name}`, "text-anchor": right ? "end" : "start" };
+    this.svg.append(element("text", { ...look, ...place }, text));
   }
 
   // Diagonal lines of a colour, for areas that must differ in more than their colour.

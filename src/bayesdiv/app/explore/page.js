@@ -219,8 +219,9 @@ function draw() {
   const f = curves(q, p, state.alpha);
   const lines = Object.fromEntries(Object.entries(f).map(([name, at]) => [name, xs.map(at)]));
   drawDensities(x, xs, lines);
-  for (const name of Object.keys(TITLES)) drawIntegrand(name, x, xs, lines[name], p);
+  drawIntegrands(x, xs, lines, p);
   drawSweep();
+  drawScenes();
 }
 
 function drawDensities(x, xs, lines) {
@@ -238,13 +239,19 @@ function drawDensities(x, xs, lines) {
   byId("densities-note").textContent = cut.length ? `Above this axis: ${told.join(", ")}.` : "";
 }
 
-function drawIntegrand(name, x, xs, ys, p) {
-  const finite = ys.filter(Number.isFinite);
+// One scale for all three: an area that looks larger is larger.
+function drawIntegrands(x, xs, lines, p) {
+  const names = Object.keys(TITLES);
+  const finite = names.flatMap((name) => lines[name]).filter(Number.isFinite);
   const [least, most] = [Math.min(0, ...finite), Math.max(0, ...finite)];
   const margin = 0.08 * (most - least || 1);
+  const y = [least - (least < 0 ? margin : 0), most + margin];
+  for (const name of names) drawIntegrand(name, { x, y }, xs, lines[name], p);
+}
+
+function drawIntegrand(name, { x, y }, xs, ys, p) {
   const chart = new Chart(byId(`${name}-area`), {
-    x, y: [least - (least < 0 ? margin : 0), most + margin], height: 210,
-    xLabel: "weight w", yLabel: "nats per unit of w",
+    x, y, height: 210, xLabel: "weight w", yLabel: "nats per unit of w",
   });
   const hatch = chart.hatching(name);
   const positive = (y) => (Number.isFinite(y) ? Math.max(y, 0) : y);
@@ -294,7 +301,7 @@ function drawSweep() {
   const finite = points.flatMap((point) => names.map((n) => point[n])).filter(Number.isFinite);
   const limit = bound(state.alpha);
   const logarithmic = state.axis === "logarithmic";
-  const y = logarithmic ? decadesOf(finite, limit) : [0, linearTop(finite, limit)];
+  const y = logarithmic ? decadesOf(finite, limit) : [0, linearTop(finite)];
   const chart = new Chart(byId("sweep"), {
     x: [-10, 10], y, height: 260, xLabel: "mean μ of q", yLabel: "divergence (nats)", logarithmic,
   });
@@ -303,15 +310,16 @@ function drawSweep() {
   const locs = points.map(({ loc }) => loc);
   for (const name of names) {
     chart.line(locs, points.map((point) => point[name]), name);
-    chart.dot(state.loc, Number(byId(`${name}-nats`).value), `dot ${name}`);
+    const here = Number(byId(`${name}-nats`).value);
+    if (here < Infinity) mark(chart, state.loc, here, name);
   }
   byId("sweep-note").textContent = sweepNote(points, names, y[1]);
 }
 
-function linearTop(finite, limit) {
-  const most = Math.max(...finite, 1e-9);
-  if (limit === Infinity) return 1.05 * most;
-  return Math.max(1.15 * limit, Math.min(1.05 * most, 4 * limit));
+// One of a few fixed axes, whatever α is, so that the bound is seen to move.
+function linearTop(finite) {
+  const most = Math.max(...finite, 0);
+  return [1, 4].find((top) => top >= most) ?? 4;
 }
 
 function decadesOf(finite, limit) {
@@ -356,18 +364,3 @@ function restore() {
   change(found);
   tell(problem || wrong);
 }
-
-// ---- begin
-
-for (const [name, setting] of Object.entries(SETTINGS)) makeControl(name, setting);
-for (const name of Object.keys(CHOICES)) {
-  byId(name).addEventListener("change", (event) => change({ [name]: event.target.value }));
-}
-for (const button of document.querySelectorAll("[data-preset]")) {
-  button.addEventListener("click", () => change({ ...START, ...PRESETS[button.dataset.preset] }));
-}
-window.addEventListener("hashchange", restore);
-new ResizeObserver(() => schedule("draw", () => requestAnimationFrame(draw), 50)).observe(
-  byId("charts"),
-);
-restore();

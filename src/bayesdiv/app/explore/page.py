@@ -5,7 +5,10 @@ from importlib.resources import files
 from bayesdiv import __version__
 from bayesdiv.app.plots import COLOURS
 
-SCRIPTS = ("divergences.js", "charts.js", "page.js")
+SCRIPTS = (
+    *("divergences.js", "gradients.js", "charts.js", "network.js", "page.js", "scenes.js"),
+    "begin.js",
+)
 
 
 def page() -> str:
