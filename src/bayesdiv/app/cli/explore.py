@@ -13,8 +13,8 @@ from bayesdiv.app.options import add_page, command_parser, page_path
 def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
-        "Write the article \"Why bounded?\" for the browser: KL, JS-G and JS-A follow numbers that can "
-        "be dragged, and three networks are trained in the page.",
+        "Write the article 'Why bounded?' for the browser: KL, JS-G and JS-A follow numbers that "
+        "can be dragged, and three networks are trained in the page.",
         "bayesdiv explore --open",
     )
     add_page(command, "explore.html")
