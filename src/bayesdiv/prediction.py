@@ -1,14 +1,14 @@
 """From a trained model to its predictions."""
 
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from bayesdiv.compute.devices import on_cpu
+from bayesdiv.compute.streams import drawing, seeded, turn
 from bayesdiv.draws import (
     BUSY,
     Inputs,
@@ -33,9 +33,6 @@ CACHE = 1 << 21
 FEWEST = 8
 # Weights to hold elsewhere, 1 GiB in single precision.
 ROOM = 1 << 28
-# Predictions of several threads take turns: a network is run by lending it weights, and the
-# generator of the noise is one for all.
-TURN = threading.RLock()
 
 
 def predict(
@@ -47,6 +44,7 @@ def predict(
     over: Over | None = None,
     batch_size: int | None = None,
     outputs: Outputs | None = None,
+    seed: int | None = None,
 ) -> Predictive:
     """Predict with several weight draws, the same for all rows.
 
@@ -61,6 +59,8 @@ def predict(
         over: how several draws are run, see `draws`.
         batch_size: rows at a time, for data that do not fit at once.
         outputs: the tensor out of what the model returns, see `draws`.
+        seed: makes every call draw the same weights, in any thread; None draws from torch's
+            generator, which `torch.manual_seed` sets.
 
     Examples:
         >>> import bayesdiv as bd
@@ -69,7 +69,7 @@ def predict(
         >>> bd.predict(net, bd.Gaussian(), torch.zeros(5, 3)).mean.shape
         torch.Size([5])
     """
-    with evaluating(model):
+    with evaluating(model), _from_seed(seed, leaves(x)):
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
@@ -125,10 +125,18 @@ def _converted(x: Inputs, dtype: torch.dtype | None) -> Inputs:
     return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, x)
 
 
+def _from_seed(seed: int | None, inputs: list[Tensor]) -> AbstractContextManager[None]:
+    """Noise from a seed, or as it comes."""
+    if seed is None:
+        return nullcontext()
+    cards = [tensor.device for tensor in inputs[:1] if not on_cpu(tensor)]
+    return seeded(seed, cards) if cards else drawing(torch.Generator().manual_seed(seed))
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """For the time of the context, alone, without gradients and in evaluation mode."""
-    with TURN:
+    with turn():
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         try:

@@ -11,6 +11,7 @@ from torch.distributions import Distribution, NegativeBinomial, Poisson, Student
 from torch.distributions.constraints import Constraint
 from torch.nn.functional import logsigmoid
 
+from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence.quantiles import offers
 
 DRAWS = 1 << 14  # where nothing but samples is known, in all
@@ -310,6 +311,5 @@ def _sampled(distribution: Distribution, probability: float) -> Tensor:
 
 def _draws(distribution: Distribution, count: int = DRAWS) -> Tensor:
     """Samples that are the same in every call, and leave torch's generator alone."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with seeded(0, list(range(torch.cuda.device_count()))):
         return distribution.sample(torch.Size([count]))

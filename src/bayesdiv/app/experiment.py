@@ -13,6 +13,7 @@ from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.task import Task
+from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, bayesianize
@@ -134,9 +135,8 @@ class Experiment:
     def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
         """Predictions with the run's number of draws, the same in every call."""
         samples = samples or self.training.test_samples
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.training.seed)
-            return predict(self.model, self.likelihood, x, samples, batch_size=512)
+        seed = self.training.seed
+        return predict(self.model, self.likelihood, x, samples, batch_size=512, seed=seed)
 
     @property
     def learned(self) -> list[Bayesian]:
@@ -175,8 +175,7 @@ def build(
     balanced_by: Tensor | None = None,
 ) -> Experiment:
     """A fresh model and objective; the same seed gives every divergence the same start."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed)
+    with seeded(training.seed):
         network: nn.Module = recipe.build()
         members = training.members or 1
         if divergence is not None:

@@ -19,6 +19,7 @@ from bayesdiv.compute import blocks, inplace, native, reference, table
 from bayesdiv.compute.devices import recording
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.reference import TotalRule
+from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.estimators import Computation, Estimator
@@ -225,8 +226,7 @@ def agrees(
     """
     device = torch.device(device)
     cards = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cards), torch.enable_grad(), torch.device("cpu"):
-        torch.manual_seed(0)
+    with seeded(0, cards), torch.enable_grad(), torch.device("cpu"):
         loc, rho = torch.randn(2, 3001, dtype=torch.float64)
         p = Normal(loc.new_tensor(0.1), loc.new_tensor(0.5), validate_args=False)
         wanted = _found(lambda q: rule(divergence, q, p).sum(), loc, 3 * rho - 3)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv.compute import native
+from bayesdiv.compute.streams import own
 
 Dtype = torch.dtype | None  # of draws; None is that of the parameters
 Seed = Tensor | None  # of noise; None takes one from torch's generator
@@ -36,14 +37,16 @@ def standard_normal(shape: Sequence[int], like: Tensor, seed: int | None = None)
     # What is traced or batched must be an operation of torch.
     traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(like)
     if plain or traced or torch._C._functorch.peek_interpreter_stack() is not None:
-        generator = None if seed is None else torch.Generator(like.device).manual_seed(seed)
+        generator = None if traced or like.device.type != "cpu" else own()
+        if seed is not None:
+            generator = torch.Generator(like.device).manual_seed(seed)
         return torch.randn(size, dtype=like.dtype, device=like.device, generator=generator)
     return many(size.numel(), seed).reshape(size)
 
 
 def fresh_seed() -> int:
-    """A seed for `standard_normal` from the generator that `torch.manual_seed` sets."""
-    return int(torch.randint(1 << 62, (), device="cpu"))
+    """A seed for `standard_normal` from this thread's generator, or that of `torch.manual_seed`."""
+    return int(torch.randint(1 << 62, (), device="cpu", generator=own()))
 
 
 def many(count: int, seed: int | None = None) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bayesdiv.compute.devices import seen_to_fail
+from bayesdiv.compute.streams import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Loss, LossModule, Objective
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Spreads the seeds of processes over all that a generator tells apart, its last 32 bits included.
 _SPREAD = 0x9E3779B97F4A7C15
+_OTHER = 0x5DEECE66D
 
 
 class EpochLoss(NamedTuple):
@@ -153,19 +155,30 @@ def fit(
         began = time.perf_counter()
         objective.epoch = number
         module.train()
-        if seed is not None:
-            torch.manual_seed(seeding(seed * 1_000_003 + number, place.rank))
+        noise = None if seed is None else _noise(seeding(seed * 1_000_003 + number, place.rank))
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
         sums = _Sums(number)
         for arguments, size in feed:
-            loss = update(loss_of, arguments, optimizer, place.backward)
+            with drawing(noise):
+                loss = update(loss_of, arguments, optimizer, place.backward)
             sums.add(loss, size, lambda arguments=arguments: feed.opened(*arguments))  # type: ignore[misc]
             if schedule is not None:
                 schedule.step()
         mean, trials = _with_weights_seen(sums.mean(place), model, objective, number)
         seconds = time.perf_counter() - began
         yield Epoch(number + 1, mean, objective.strength.report(), seconds, trials)
+
+
+def _noise(seed: int) -> torch.Generator:
+    """Where the weights of an epoch are drawn from on a CPU, whatever other threads draw.
+
+    All else, such as dropout and noise on a GPU, comes from torch's generator; at another seed, or
+    its masks would be made from the words that the weights are made from.
+    """
+    with turn():
+        torch.manual_seed(seed ^ _OTHER)
+    return torch.Generator().manual_seed(seed)
 
 
 def check(

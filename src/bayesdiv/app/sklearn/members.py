@@ -70,7 +70,7 @@ class Parts(NamedTuple):
             return Batches(x[0], y[0], size, seed)
         return Batches(x, y, size, [seed + member for member in range(len(self.train))])
 
-    def nll(self, model: Bayesian, likelihood: Likelihood) -> float:
+    def nll(self, model: Bayesian, likelihood: Likelihood, seed: int) -> float:
         """The NLL of the whole ensemble on rows it has not seen, for one example, in nats.
 
         Two members hold out the same rows, so the NLL of one and of two are known. It falls with
@@ -81,7 +81,7 @@ class Parts(NamedTuple):
         y, repeats = repeated[..., :-1], repeated[..., -1]
         if len(self.held) == 1:
             x, y = x[0], y[0]
-        found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME)
+        found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME, seed=seed)
         each = found.log_prob(y if found.conditional.event_shape else y.squeeze(-1))
         each = each.reshape(repeats.shape)  # (members, rows)
         pairs = torch.stack([_mixed(each[at : at + 2]) for at in range(0, len(each), 2)])

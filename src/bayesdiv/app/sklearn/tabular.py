@@ -5,7 +5,6 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
@@ -31,13 +30,14 @@ from bayesdiv.app.sklearn.members import (
     side_by_side,
 )
 from bayesdiv.app.sklearn.rows import Repeated, Rows, standardised
+from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesianize
 from bayesdiv.model.priors import FanIn, PriorFor
 from bayesdiv.objective.objective import Objective
 from bayesdiv.objective.strength import Constraint, WarmUp
-from bayesdiv.prediction import TURN, predict
+from bayesdiv.prediction import predict
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Batches
 from bayesdiv.training.best import Best
@@ -128,14 +128,14 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         x = standardised(validate_data(self, X, dtype=np.float64, reset=False), self._columns)
-        with TURN, _seeded(self._seed):
-            return predict(
-                self.model_,
-                self.likelihood_,
-                torch.from_numpy(x),
-                self.test_samples,
-                batch_size=ROWS_AT_A_TIME,
-            )
+        return predict(
+            self.model_,
+            self.likelihood_,
+            torch.from_numpy(x),
+            self.test_samples,
+            batch_size=ROWS_AT_A_TIME,
+            seed=self._seed,
+        )
 
     def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int, **shifted: int) -> Self:
         """Learn from rows whose targets are standardised or class numbers."""
@@ -144,8 +144,9 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         # Divided by infinity, a column without anything to learn from says nothing later either.
         self._columns = moments(rows.x, rows.repeats, constant=np.inf)
         rows = rows._replace(x=standardised(rows.x, self._columns))
-        with _seeded(self._seed):
-            models = self._built(rows.x.shape[1], outputs)
+        with preserved():
+            with seeded(self._seed):
+                models = self._built(rows.x.shape[1], outputs)
             parts = Parts.of(rows, len(models), self._held_out(len(rows.x)), self._seed)
             before = copy.deepcopy((models[0], likelihood))
             try:
@@ -230,7 +231,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             self.history_.append(loss)
             update = epoch * len(program.batches)
             if watching and (watch is None or watch.due(update)):
-                nll = parts.nll(program.model, likelihood)
+                nll = parts.nll(program.model, likelihood, self._seed + epoch)
                 best.after(epoch, nll)
                 if watch is not None and watch.over(update, nll):
                     break
@@ -320,12 +321,3 @@ def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
     if found[1:] != (outputs,):
         one = found[1] if len(found) == 2 else f"shape {found} for two rows"
         raise ValueError(f"network must give {outputs} output{'s' * (outputs > 1)}, got {one}")
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Noise from a seed; afterwards torch's generators are where they were."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield

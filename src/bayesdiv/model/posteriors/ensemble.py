@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent
 
 from bayesdiv.compute.noise import Dtype, Seed
+from bayesdiv.compute.streams import own
 from bayesdiv.divergence.joint import Members
 from bayesdiv.model.layout import Layout
 from bayesdiv.model.posteriors.base import Posterior, PosteriorFor
@@ -135,7 +136,7 @@ class Mixture(nn.Module):
         return torch.cat([drawn[:-1].flatten(0, 1), last])
 
     def _some(self, count: int, seed: Tensor | None, device: torch.device) -> Tensor:
-        generator = None if seed is None else torch.Generator().manual_seed(int(seed))
+        generator = own() if seed is None else torch.Generator().manual_seed(int(seed))
         return torch.randperm(self.members, generator=generator)[:count].to(device)
 
     def extra_repr(self) -> str:
