@@ -85,8 +85,10 @@ def export(
         classes: their names, for the metadata.
         level: of the interval; None leaves it out.
         calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model.
-        precision: in which draws are stored, such as `Rounded(torch.float16)` or `Int8()`.
-        weights: draws to keep instead of new ones, such as those that `fewer` chose.
+        precision: in which draws are stored, `Rounded(torch.float16)` or `Int8()` of
+            `bayesdiv.serving.precision`; None is single precision.
+        weights: draws to keep as they are, such as those that `serving.fewer.fewer` chose, instead
+            of new ones; a `Spread` in `calibration` is for new ones alone.
         outputs: the tensor out of what the network returns, see `draws`.
 
     Examples:
@@ -106,6 +108,8 @@ def export(
         raise ValueError(f"level must lie inside (0, 1), got {level}")
     check_calibration(calibration)
     kept = _kept(net, samples, weights, calibration)
+    if kept and kept[0].dim() > 2:
+        raise ValueError("a file holds one network, got a stack of trials: export one of them")
     names, leaves = _named(example)
     encoded = None
     if columns is not None:
@@ -125,11 +129,11 @@ def export(
 def _kept(
     net: nn.Module, samples: int, weights: Weights | None, calibration: Sequence[Saved]
 ) -> Weights:
-    """The draws that go into the file, nearer to the mean or farther where calibrated so."""
+    """The draws that go into the file; new ones nearer to the mean or farther, if calibrated so."""
+    if weights is not None:
+        return weights
     with torch.no_grad():
-        kept = draw_weights(net, samples) if weights is None else weights
-        if kept and kept[0].dim() > 2:
-            raise ValueError("a file holds one network, got a stack of trials: export one of them")
+        kept = draw_weights(net, samples)
         for spread in calibration:
             kept = spread(net, kept) if isinstance(spread, Spread) else kept
     return kept

@@ -132,10 +132,9 @@ def _nonzero(values: Tensor) -> Tensor:
 def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
     """P(T ≤ value), to twelve digits in double precision."""
     t = (value - distribution.loc) / distribution.scale
-    df = distribution.df
-    if not any(df.stride()):
+    df = distribution.df.double()
+    if (df == df[:1, :1]).all():
         df = df[:1, :1]  # one for all, so that most of the work is done once
-    df = df.double()
     tail = _upper_tail(t.abs().double(), df)
     return torch.where(t > 0, 1 - tail, tail)
 

@@ -16,17 +16,19 @@ class Number:
         loc: subtracted in double precision, so that years or Unix seconds keep their digits.
         scale: divided by.
         unit: of the raw values, for readers of the metadata.
+        fill: in the place of NaN, with a further input that is 1 there; None refuses NaN.
     """
 
     name: str
     loc: float = 0.0
     scale: float = 1.0
     unit: str = ""
+    fill: float | None = None
 
     @property
     def width(self) -> int:
         """How many inputs of the network it fills."""
-        return 1
+        return 1 + (self.fill is not None)
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,17 @@ class Category:
     Args:
         name: of the column.
         categories: in the order of the network's inputs, one input each.
+        fill: the place of the category that stands for NaN, with a further input that is 1 there.
     """
 
     name: str
     categories: tuple[str, ...]
+    fill: int | None = None
 
     @property
     def width(self) -> int:
         """How many inputs of the network it fills."""
-        return len(self.categories)
+        return len(self.categories) + (self.fill is not None)
 
 
 Column = Number | Category
@@ -77,23 +81,28 @@ class Encoded(nn.Module):
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs, and which rows are whole: finite numbers and known categories."""
-        values = (raw - self.loc) / self.scale
-        pieces, fine = [], values.to(self.dtype).isfinite().all(-1)
+        pieces, fine = [], torch.ones_like(raw[:, 0], dtype=torch.bool)
         for place, column in enumerate(self.columns):
-            piece = values[:, place : place + 1]
+            value = raw[:, place : place + 1]
+            missing = value.isnan()
+            if column.fill is not None:
+                value = value.masked_fill(missing, column.fill)
+            piece = ((value - self.loc[place]) / self.scale[place]).to(self.dtype)
+            known = piece.isfinite()
             if isinstance(column, Category):
-                piece = piece == torch.arange(column.width, dtype=piece.dtype, device=piece.device)
-                fine = fine & piece.any(-1)
-            pieces.append(piece.to(self.dtype))
+                places = torch.arange(len(column.categories), dtype=value.dtype, device=raw.device)
+                piece, known = (value == places).to(self.dtype), value == value.floor()
+                known = known & (value >= 0) & (value < len(column.categories))
+            pieces += [piece] if column.fill is None else [piece, missing.to(self.dtype)]
+            fine = fine & known.squeeze(-1)
         return torch.cat(pieces, -1), fine
 
     def described(self) -> list[dict[str, object]]:
         """The columns for people and programs that call the graph."""
         told: list[dict[str, object]] = []
         for column in self.columns:
-            if isinstance(column, Number):
-                told.append({"kind": "number", **asdict(column)})
-            else:
-                names = list(column.categories)
-                told.append({"kind": "category", "name": column.name, "categories": names})
+            kind = "number" if isinstance(column, Number) else "category"
+            told.append({"kind": kind, **asdict(column)})
+            if isinstance(column, Category):
+                told[-1]["categories"] = list(column.categories)  # as JSON has it
         return told

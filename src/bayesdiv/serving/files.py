@@ -23,6 +23,7 @@ from bayesdiv.serving.expressed import expressed
 
 METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
 LARGEST_ONNX = 2**31 - 2**20  # bytes of one ONNX file, with room for all but the weights
+SMALL = 256  # numbers in a constant of the graph that is worked out before it is written
 EXTRA = ("onnx", "onnxscript")
 
 
@@ -114,17 +115,35 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
     with torch.no_grad(), _exportable():
         try:
             made = torch.onnx.export(
-                expressed(program), dynamo=True, verbose=False, input_names=list(names)
+                expressed(program),
+                dynamo=True,
+                verbose=False,
+                input_names=list(names),
+                optimize=False,
             )
         except Exception as error:
             raise ValueError(
                 f"ONNX cannot express this model, {_reason(error)}: write a .pt2 file, which can"
             ) from error
     assert made is not None
+    _tidy(made.model)
     _name(made.model, list(told["outputs"]))
     made.model.metadata_props["bayesdiv"] = json.dumps(told)
     content: bytes = made.model_proto.SerializeToString()
     return content
+
+
+def _tidy(model: Any) -> None:
+    """Fold what is small, so that packed weights stay packed, and leave out notes on the trace."""
+    from onnxscript import optimizer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimizer.optimize(model, input_size_limit=SMALL, output_size_limit=SMALL)
+    for node in model.graph:
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
 
 
 def _reason(error: BaseException) -> str:

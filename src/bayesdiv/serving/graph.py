@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import StudentT
+from torch.distributions import Distribution, NegativeBinomial, StudentT
 
 from bayesdiv import outliers, quantiles
 from bayesdiv.calibration.intervals import Central, Intervals
@@ -20,11 +20,12 @@ from bayesdiv.model.placeholders import dtype_of, place
 from bayesdiv.model.plain import plain
 from bayesdiv.outliers import Threshold
 from bayesdiv.predictive import Predictive
+from bayesdiv.serving.areas import negative_binomial, students
 from bayesdiv.serving.columns import Encoded
 from bayesdiv.serving.precision import Precision
 
-# A quantile is found by passes that each cut its bracket into sixteen: 6 passes are 24 bisections.
-SECTIONS, PASSES = 16, 6
+# A quantile is found by passes that each cut its bracket into four: 12 passes are 24 bisections.
+SECTIONS, PASSES = 4, 12
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Traceable(Predictive):
         inner = torch.arange(1, SECTIONS, dtype=low.dtype, device=low.device).view(-1, *axes)
         step = (high - low) / SECTIONS
         for _ in range(PASSES):
-            points = (low + inner * step).unsqueeze(2)  # (15, P, 1, B)
-            short = quantiles.cdf(each, points.floor() if counts else points).mean(2) < wanted
+            points = (low + inner * step).unsqueeze(2)  # (3, P, 1, B)
+            short = _cdf(each, points.floor() if counts else points).mean(2) < wanted
             low, step = low + short.to(low.dtype).sum(0) * step, step / SECTIONS
         # The least count that reaches it is the only one in the last, tiny bracket.
         tiny = SECTIONS * step
@@ -93,6 +94,15 @@ class Traceable(Predictive):
         # A count is found from outside: the step at its floor must lie inside the bracket.
         counts = getattr(each.support, "is_discrete", False)
         return (low.double().floor() - 1, high.double().ceil() + 1) if counts else (low, high)
+
+
+def _cdf(distribution: Distribution, value: Tensor) -> Tensor:
+    """The distribution function, by steps that do not depend on values."""
+    if isinstance(distribution, StudentT):
+        return students(distribution, value)
+    if isinstance(distribution, NegativeBinomial):
+        return negative_binomial(distribution, value)
+    return quantiles.cdf(distribution, value)
 
 
 @dataclass(frozen=True)

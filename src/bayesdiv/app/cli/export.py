@@ -1,0 +1,111 @@
+"""`bayesdiv export`: write a run as one file that other programs can run, with its uncertainty."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+from torch import Tensor
+
+from bayesdiv.app.console import note, say
+from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.experiment import Experiment
+from bayesdiv.app.options import add_text, command_parser
+from bayesdiv.app.serving import columns_of, target_of
+from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
+from bayesdiv.draws import Weights, draw_weights
+from bayesdiv.export import export as written
+from bayesdiv.prediction import predict_at
+from bayesdiv.serving.fewer import fewer
+from bayesdiv.serving.precision import Int8, Precision, Rounded, rounded
+
+PRECISIONS: dict[str, Precision] = {
+    "float32": Rounded(),
+    "float16": Rounded(torch.float16),
+    "bfloat16": Rounded(torch.bfloat16),
+    "int8": Int8(),
+}
+
+
+def parser() -> ArgumentParser:
+    """The parser of this command."""
+    command = command_parser(
+        "Write a run as one file from raw columns to means, intervals and probabilities: .onnx for "
+        "onnxruntime and others, .pt2 for torch. Neither needs bayesdiv to run.",
+        "bayesdiv export runs/diabetes diabetes.onnx",
+    )
+    command.add_argument("run", type=str, help="folder of a run")
+    command.add_argument("out", type=str, help="the .onnx or .pt2 file to write")
+    command.add_argument("--samples", type=int, default=20, help="weight draws in the file")
+    most = "draws out of which the samples are chosen, so that predictions change least"
+    command.add_argument("--among", type=int | None, default=None, help=most)
+    command.add_argument("--level", type=float, default=0.9, help="of the predictive interval")
+    kinds = Literal["float32", "float16", "bfloat16", "int8"]
+    command.add_argument("--precision", type=kinds, default="float32", help="of the stored draws")
+    add_text(command, "--data", "the file of training, where it has moved")
+    return command
+
+
+def export(settings: Namespace) -> None:
+    """Write a run as one file, and say what that changes."""
+    if Path(settings.out).exists():
+        raise ValueError(f"{settings.out} exists already: choose another name or remove it")
+    experiment, told = restore(Path(settings.run), settings.data)
+    splits = _data(experiment, told, settings)
+    weights = _weights(experiment, splits, settings.samples, settings.among)
+    precision = PRECISIONS[settings.precision]
+    task = task_of(told)
+    made = written(
+        experiment.model,
+        experiment.likelihood,
+        torch.zeros(2, *told["shape"]),
+        settings.out,
+        columns=None if told["encoder"] is None else columns_of(encoder_of(told)),
+        level=settings.level,
+        precision=precision,
+        weights=weights,
+        **target_of(task, told["target"]),
+    )
+    say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
+    if splits is not None:
+        say(_change(experiment, splits, rounded(experiment.model, weights, precision)))
+
+
+def _data(experiment: Experiment, told: dict[str, object], settings: Namespace) -> Splits | None:
+    """The data of the run; None where they are gone and nothing but a comparison needs them."""
+    try:
+        return reloaded(experiment, told, settings.run)
+    except DataError as error:
+        if settings.among is not None:
+            raise
+        note(f"the change of the NLL is not known: {error}")
+        return None
+
+
+def _weights(
+    experiment: Experiment, splits: Splits | None, samples: int, among: int | None
+) -> Weights:
+    """The draws of the file: those of a prediction, or the best of many."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(experiment.training.seed)
+        drawn = draw_weights(experiment.model, among or samples)
+    if among is None or splits is None:
+        return drawn
+    rows = splits.train.x[:500]
+    return fewer(experiment.model, experiment.likelihood, rows, drawn, samples)
+
+
+def _change(experiment: Experiment, splits: Splits, weights: Weights) -> str:
+    """The validation NLL of the run beside that of the file."""
+    x, y = splits.validation
+    kept = predict_at(experiment.model, experiment.likelihood, x, weights, batch_size=512)
+    before, after = (_nll(found.log_prob(y)) for found in (experiment.predict(x), kept))
+    shown = before + splits.task.log_scale, after + splits.task.log_scale
+    return (
+        f"validation NLL: {shown[0]:.4f} of the run, {shown[1]:.4f} of the file "
+        f"({after - before:+.4f} nats per row)"
+    )
+
+
+def _nll(log_prob: Tensor) -> float:
+    return -log_prob.double().mean().item()
