@@ -16,7 +16,8 @@ from bayesdiv.divergence import JSA, JSG, KL, Divergence, Points
 from bayesdiv.divergence.estimators import Estimator
 from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.metrics import accuracy
-from bayesdiv.model.bayesian import Bayesian, bayesianize
+from bayesdiv.model.bayesian import Bayesian
+from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.priors import FanIn, Prior
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict

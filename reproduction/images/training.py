@@ -19,7 +19,8 @@ from torch.optim.lr_scheduler import LambdaLR
 import bayesdiv
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.nets.resnet import ResNet
-from bayesdiv.model.bayesian import Bayesian, bayesianize
+from bayesdiv.model.bayesian import Bayesian
+from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.point import Point
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.best import Best

@@ -15,7 +15,8 @@ from torch.distributions import Normal
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.divergence import JSA, UnmodifiedJSA
 from bayesdiv.likelihoods.gaussian import Gaussian
-from bayesdiv.model.bayesian import Bayesian, bayesianize, stacked
+from bayesdiv.model.bayesian import Bayesian, stacked
+from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.point import Point
 from bayesdiv.model.priors import Prior
 from bayesdiv.objective.evidence import Evidence

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
     from bayesdiv.likelihoods.poisson import Poisson
     from bayesdiv.likelihoods.student_t import StudentTNoise
-    from bayesdiv.model.bayesian import Bayesian, at_mean, bayesianize, stacked
+    from bayesdiv.model.bayesian import Bayesian, at_mean, stacked
+    from bayesdiv.model.bayesianize import bayesianize
     from bayesdiv.model.plain import plain
     from bayesdiv.model.posteriors.ensemble import Ensemble
     from bayesdiv.model.posteriors.full_rank import FullRank
@@ -127,7 +128,8 @@ _HOMES = {
     "bayesdiv.likelihoods.heteroscedastic": "HeteroscedasticGaussian",
     "bayesdiv.likelihoods.poisson": "Poisson",
     "bayesdiv.likelihoods.student_t": "StudentTNoise",
-    "bayesdiv.model.bayesian": "at_mean Bayesian bayesianize stacked",
+    "bayesdiv.model.bayesian": "at_mean Bayesian stacked",
+    "bayesdiv.model.bayesianize": "bayesianize",
     "bayesdiv.model.plain": "plain",
     "bayesdiv.model.posteriors.ensemble": "Ensemble",
     "bayesdiv.model.posteriors.full_rank": "FullRank",

@@ -16,7 +16,8 @@ from bayesdiv.app.task import Task
 from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules, bayesianize
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.ensemble import Ensemble
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import FanIn

@@ -8,18 +8,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torch.nn.parameter import is_lazy
 
 from bayesdiv.compute.autocast import autocast_under_vmap
-from bayesdiv.compute.devices import traced
 from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.model.layout import Layout, Where, unfrozen
+from bayesdiv.model.layout import Layout
 from bayesdiv.model.pieces import pieces
-from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, emptied, place, without
-from bayesdiv.model.posteriors.base import LaidOut, Posterior, PosteriorFor
-from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.model.priors import Prior, PriorFor, prior_scale, side_by_side
-from bayesdiv.model.recomputing import may_recompute, recomputable
+from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, place, without
+from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.priors import Prior, side_by_side
+from bayesdiv.model.recomputing import called_with, may_recompute
 
 
 class Bayesian(nn.Module):
@@ -43,8 +40,7 @@ class Bayesian(nn.Module):
         self.layout = layout
         self.posterior = posterior
         self.prior = prior
-        names = [name for entry in layout.entries for name in entry.names]
-        owners = [(name, *place(module, name)) for name in names]
+        owners = [(name, *place(module, name)) for name in layout.names]
         # Where the weights of a call go: their modules, the attribute, the name.
         self._places = [(owner, last, name) for name, owner, last in owners]
         self._empty: list[Placeholder] = [getattr(owner, last) for _, owner, last in owners]
@@ -62,8 +58,7 @@ class Bayesian(nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The network's output for one draw of its weights."""
-        (weights,) = self._given or self.draw(1)
-        return self.with_weights(weights, *inputs, **named)
+        return self.with_weights(self.lent_or_drawn(), *inputs, **named)
 
     def draw(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Draws of the posterior, (samples, …, weights); see `Posterior.rsample`."""
@@ -79,19 +74,14 @@ class Bayesian(nn.Module):
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             with autocast_under_vmap(weights.device):
                 return each(weights, inputs, named)
+        return called_with([self], [weights], lambda: self.module(*inputs, **named))
 
-        def run(tensors: Mapping[str, Tensor]) -> Any:
-            try:
-                self._put(tensors)
-                return self.module(*inputs, **named)
-            finally:
-                self._put(None)
+    def lent_or_drawn(self) -> Tensor:
+        """The weights of a call: those that it was lent, or one draw."""
+        (weights,) = self._given or self.draw(1)
+        return weights
 
-        if self.may_recompute and torch.is_grad_enabled() and not traced():
-            return recomputable(run, self._tensors, weights, self.layout, self._put)
-        return run(self._tensors(weights))
-
-    def _put(self, tensors: Mapping[str, Tensor] | None) -> None:
+    def put(self, tensors: Mapping[str, Tensor] | None) -> None:
         """Put tensors in their places, or the placeholders back."""
         if tensors is None:
             for (owner, last, _), placeholder in zip(self._places, self._empty, strict=True):
@@ -103,10 +93,10 @@ class Bayesian(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> "Bayesian":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._empty = converted(self._empty, fn)
-        self._put(None)
+        self.put(None)
         return self
 
-    def _tensors(self, weights: Tensor) -> dict[str, Tensor]:
+    def tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
         parts = pieces(weights, self._sizes)
         full = self._posterior.mean.dtype
@@ -143,7 +133,7 @@ class Bayesian(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype in which the module computes, that of its first random weight."""
-        return dtype_of(*place(self.module, self.layout.entries[0].names[0]))
+        return self._empty[0].dtype
 
     @property
     def _posterior(self) -> Posterior:
@@ -172,8 +162,7 @@ class Bayesian(nn.Module):
 def _without_placeholders(
     module: nn.Module, state: dict[str, Any], prefix: str, metadata: object
 ) -> None:
-    names = (name for entry in cast(Bayesian, module).layout.entries for name in entry.names)
-    without(state, f"{prefix}module.", names)
+    without(state, f"{prefix}module.", cast(Bayesian, module).layout.names)
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -209,104 +198,6 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= 4 else f"{shown}, … ({len(names)} tensors)"
 
 
-def bayesianize(
-    module: nn.Module,
-    prior: nn.Module | PriorFor,
-    *,
-    posterior: PosteriorFor | LaidOut = MeanField,
-    where: Where = unfrozen,
-    start: float = 0.1,
-) -> Bayesian:
-    """Turn a module Bayesian; the module itself is left as it was.
-
-    Its weights, pretrained or not, become the posterior mean, in single precision at least; draws
-    of each tensor are rounded to its own dtype. Weights that are tied, or a module that is used
-    twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`, stay as they
-    are and share memory with those of the module. The row that an `nn.Embedding` keeps for padding
-    is random like its others. Filters of a module that was put
-    `.to(memory_format=torch.channels_last)` lie in the flat vector in that order, so that a step
-    on channels-last inputs copies none.
-
-    Args:
-        module: any `nn.Module`.
-        prior: a `Prior`, a `ScaleMixture`, any module that returns a distribution, or a function of
-            layout and weights that makes one, such as `FanIn()` or `AroundStart()`.
-        posterior: made from the mean and the scale of each weight.
-        where: which weights are random, by name and parameter; the rest are ordinary parameters.
-            Tied weights are random as soon as one of their names is picked. `everything` picks
-            frozen weights too.
-        start: the posterior's scale to begin with, as a fraction of the prior's. Far below 0.1 the
-            reverse KL inside JS-G crushes the means before the data speak.
-
-    Examples:
-        >>> from torch.distributions import Normal
-        >>> from bayesdiv import Prior
-        >>> net = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0))
-        >>> net(torch.zeros(5, 8)).shape
-        torch.Size([5, 1])
-    """
-    if not start > 0:
-        raise ValueError(f"start must be positive, got {start}")
-    if bayesian_modules(module):
-        raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
-    if not callable(prior) or isinstance(prior, type):
-        raise TypeError(
-            f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
-        )
-    chosen = _chosen(module, where)
-    _check(module, chosen)
-    layout = Layout.of(chosen)
-    loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
-    loc = loc.to(torch.promote_types(loc.dtype, torch.float32))  # half precision cannot be trained
-    made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
-    scale = start * prior_scale(made()).to(loc).expand_as(loc)
-    q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
-    return Bayesian(emptied(module, layout), layout, q(loc, scale), made.to(loc))
-
-
-def _check(module: nn.Module, chosen: Sequence[tuple[str, nn.Parameter]]) -> None:
-    """Whether the chosen weights can be one vector with a Gaussian posterior."""
-    if not chosen:
-        kind = type(module).__name__
-        frozen = not any(parameter.requires_grad for parameter in module.parameters())
-        hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
-        raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
-    first, one = chosen[0]
-    for name, parameter in chosen:
-        if is_lazy(parameter):
-            raise ValueError(
-                f"a random weight must have a shape, got {name} without one: run the network once "
-                "on a batch first"
-            )
-        if not parameter.is_floating_point():
-            kind = "complex" if parameter.is_complex() else "integer"
-            raise ValueError(
-                f"{kind} weights have no Gaussian posterior, got {name} of {parameter.dtype}"
-            )
-        if parameter.device != one.device:
-            raise ValueError(
-                f"random weights must be on one device, got {first} on {one.device} and {name} on "
-                f"{parameter.device}"
-            )
-        if parameter.is_meta:
-            raise ValueError(
-                f"a random weight must have values, got {name} on the meta device: load the "
-                "module's weights first"
-            )
-
-
-def _chosen(module: nn.Module, where: Where) -> list[tuple[str, nn.Parameter]]:
-    """The random weights by name, under every module that holds them, each module once."""
-    every = module.named_parameters(remove_duplicate=False)
-    picked = {id(parameter) for name, parameter in every if where(name, parameter)}
-    return [
-        (name, parameter)
-        for path, owner in module.named_modules()
-        for name, parameter in owner.named_parameters(path, recurse=False, remove_duplicate=False)
-        if id(parameter) in picked
-    ]
-
-
 def bayesian_modules(model: nn.Module) -> list[Bayesian]:
     """All Bayesian modules in a model, each once; none in a deterministic one."""
     return [module for module in model.modules() if isinstance(module, Bayesian)]
@@ -335,10 +226,9 @@ def at_mean(model: nn.Module) -> Iterator[None]:
     """For the time of the context, `model` runs at its posterior mean, without noise.
 
     Examples:
-        >>> from torch.distributions import Normal
-        >>> from bayesdiv import Prior
+        >>> import bayesdiv as bd
         >>> source = nn.Linear(3, 1)
-        >>> net = bayesianize(source, Prior(Normal, loc=0.0, scale=1.0))
+        >>> net = bd.bayesianize(source, bd.FanIn())
         >>> with at_mean(net):
         ...     bool((net(torch.ones(2, 3)) == source(torch.ones(2, 3))).all())
         True
@@ -356,6 +246,8 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
     """
     if not models:
         raise ValueError("a stack must have at least one model, got none")
+    if not all(isinstance(model, Bayesian) for model in models):
+        raise ValueError("models of one stack must have one posterior each: make them without by=")
     first = models[0]
     if any(model.layout != first.layout for model in models):
         raise ValueError("models of one stack must have the same layout of random weights")

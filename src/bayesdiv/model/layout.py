@@ -101,6 +101,11 @@ class Layout:
         return sum(entry.size for entry in self.entries)
 
     @property
+    def names(self) -> list[str]:
+        """All names of all tensors."""
+        return [name for entry in self.entries for name in entry.names]
+
+    @property
     def sizes(self) -> list[int]:
         """How many weights each tensor has."""
         return [entry.size for entry in self.entries]

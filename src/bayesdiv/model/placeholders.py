@@ -1,13 +1,11 @@
 """What stands in a module between calls, where its random weights were."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-
-from bayesdiv.model.layout import Layout
 
 _ADVICE = (
     "this weight is random and is there only while the Bayesian module runs: take bd.plain(net), "
@@ -80,12 +78,11 @@ def dtype_of(owner: nn.Module, name: str) -> torch.dtype:
     return cast(torch.dtype, getattr(owner, name).dtype)
 
 
-def emptied(module: nn.Module, layout: Layout) -> nn.Module:
+def emptied(module: nn.Module, names: Sequence[str]) -> nn.Module:
     """A copy with placeholders where the random weights were, to be filled in each call.
 
     Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
     """
-    names = [name for entry in layout.entries for name in entry.names]
     memo: dict[int, Any] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if name in names:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.grouped import Group, Grouped
 from bayesdiv.model.placeholders import filled
 
 
@@ -40,17 +41,22 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
         raise ValueError(
             f"weights must be one tensor per Bayesian module, {len(modules)}, got {len(drawn)}"
         )
-    memo: dict[int, Any] = {
-        id(module): _ordinary(module, own) for module, own in zip(modules, drawn, strict=True)
-    }
+    own = {id(module): _tensors(module, one) for module, one in zip(modules, drawn, strict=True)}
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(module, Grouped):
+            every = {n: t for part in module.parts for n, t in own[id(part)].items()}
+            memo[id(module)] = filled(module.module, every)
+        elif isinstance(module, Bayesian) and not isinstance(module, Group):
+            memo[id(module)] = filled(module.module, own[id(module)])
     return copy.deepcopy(model, memo)
 
 
-def _ordinary(module: Bayesian, weights: Tensor) -> nn.Module:
+def _tensors(module: Bayesian, weights: Tensor) -> dict[str, Tensor]:
     size = module.layout.size
     if weights.shape not in [(size,), (1, size)]:
         raise ValueError(
             f"weights must be one draw of {size} weights, got shape {tuple(weights.shape)}: of a "
             "stack or of several draws, give one"
         )
-    return filled(module.module, module.layout.unflatten(weights.reshape(-1)))
+    return module.layout.unflatten(weights.reshape(-1))

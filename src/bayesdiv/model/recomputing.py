@@ -5,18 +5,29 @@ long after the call has taken its weights out. Two nodes of the graph, one at th
 the weights, which the backward pass meets first and last, put them back for that time.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.utils._pytree import tree_map_only
 
+from bayesdiv.compute.devices import traced
 from bayesdiv.model.layout import Layout
 
-# Puts tensors in their places in a module by name, or placeholders if there are none.
-Put = Callable[[Mapping[str, Tensor] | None], None]
+
+class Part(Protocol):
+    """Random weights of a module that have one flat vector."""
+
+    layout: Layout
+    may_recompute: bool
+
+    def tensors(self, weights: Tensor) -> Mapping[str, Tensor]:
+        """The tensors by every name."""
+
+    def put(self, tensors: Mapping[str, Tensor] | None) -> None:
+        """Put tensors in their places, or the placeholders back."""
 
 
 def may_recompute(module: nn.Module) -> bool:
@@ -29,55 +40,70 @@ def may_recompute(module: nn.Module) -> bool:
     return not all(type(part).__module__.startswith("torch.nn.") for part in module.modules())
 
 
-def recomputable(
-    run: Callable[[Mapping[str, Tensor]], Any],
-    tensors_of: Callable[[Tensor], Mapping[str, Tensor]],
-    weights: Tensor,
-    layout: Layout,
-    put: Put,
-) -> Any:
-    """The output of a call, whose tensors are in their places while its gradients are formed.
+def called_with(parts: Sequence[Part], weights: Sequence[Tensor], call: Callable[[], Any]) -> Any:
+    """What a call returns while the weights are in their places.
 
-    They are there as leaves of their own. A reentrant checkpoint adds to their gradients, out of
-    sight of the graph of the weights; what they gather is added where the weights get theirs.
+    Where the backward pass may recompute, they are in their places again meanwhile, as leaves of
+    their own. A reentrant checkpoint adds to their gradients, out of sight of the graph of the
+    weights; what they gather is added where the weights get theirs.
 
     Args:
-        run: the call, from the tensors by name.
-        tensors_of: from the flat vector to the tensors by every name.
-        weights: the flat vector.
-        layout: of the weights.
-        put: what puts tensors in their places.
+        parts: whose weights.
+        weights: the flat vector of each.
+        call: of the network.
     """
-    gathered = _Gathered(layout)
-    weights = cast(Tensor, _Leave.apply(weights, gathered))  # type: ignore[no-untyped-call]
-    tensors = tensors_of(weights)
+    if not (parts[0].may_recompute and torch.is_grad_enabled() and not traced()):
+        pairs = zip(parts, weights, strict=True)
+        return _run(parts, [part.tensors(own) for part, own in pairs], call)
+    gathered = [_Gathered(part.layout) for part in parts]
+    weights = [_Leave.apply(own, leaves) for own, leaves in zip(weights, gathered, strict=True)]  # type: ignore[no-untyped-call]
+    tensors = [part.tensors(own) for part, own in zip(parts, weights, strict=True)]
 
     def enter() -> None:
-        if not gathered.leaves:
-            gathered.begin(tensors)
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: put(None))
-        put(gathered.leaves)
+        if not gathered[0].leaves:
+            torch.autograd.Variable._execution_engine.queue_callback(leave)
+            for leaves, own in zip(gathered, tensors, strict=True):
+                leaves.begin(own)
+        for part, leaves in zip(parts, gathered, strict=True):
+            part.put(leaves.leaves)
+
+    def leave() -> None:
+        for part, leaves in zip(parts, gathered, strict=True):
+            leaves.leaves = {}
+            part.put(None)
 
     def entered(tensor: Tensor) -> Tensor:
         if not tensor.requires_grad:
             return tensor
-        return cast(Tensor, _Enter.apply(tensor, weights, enter))  # type: ignore[no-untyped-call]
+        return cast(Tensor, _Enter.apply(tensor, enter, *weights))  # type: ignore[no-untyped-call]
 
-    return tree_map_only(Tensor, entered, run(tensors))
+    return tree_map_only(Tensor, entered, _run(parts, tensors, call))
+
+
+def _run(
+    parts: Sequence[Part], tensors: Sequence[Mapping[str, Tensor]], call: Callable[[], Any]
+) -> Any:
+    try:
+        for part, own in zip(parts, tensors, strict=True):
+            part.put(own)
+        return call()
+    finally:
+        for part in parts:
+            part.put(None)
 
 
 class _Enter(torch.autograd.Function):
     """An output as it is: where the backward pass enters, whose way leads to the weights too."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, weights: Tensor, enter: Callable[[], None]) -> Tensor:
-        ctx.enter = enter
+    def forward(ctx: Any, tensor: Tensor, enter: Callable[[], None], *weights: Tensor) -> Tensor:
+        ctx.enter, ctx.weights = enter, len(weights)
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         ctx.enter()
-        return gradient, None, None
+        return gradient, *[None] * (1 + ctx.weights)
 
 
 class _Gathered:
@@ -95,10 +121,12 @@ class _Gathered:
 
     def take(self) -> Tensor | None:
         """The gradients of all leaves as one vector, once."""
-        leaves, self.leaves = self.leaves, {}
-        if all(leaf.grad is None for leaf in leaves.values()):
+        found = {name: leaf.grad for name, leaf in self.leaves.items()}
+        if all(gradient is None for gradient in found.values()):
             return None
-        full = {n: torch.zeros_like(v) if v.grad is None else v.grad for n, v in leaves.items()}
+        full = {n: torch.zeros_like(self.leaves[n]) if g is None else g for n, g in found.items()}
+        for leaf in self.leaves.values():
+            leaf.grad = None
         return self.layout.flatten(full)
 
 

@@ -80,8 +80,9 @@ class _InTurn(torch.autograd.Function):
             for n in counts
         ]
         ctx.gradients = gradients
-        total = torch.stack([part.total for part in (*parts, last)]).sum()
-        nll, divergence = torch.stack([part.each for part in parts]).sum(0), last.each
+        device = parts[0].total.device
+        total = torch.stack([part.total.to(device) for part in (*parts, last)]).sum()
+        nll, divergence = torch.stack([part.each for part in parts]).sum(0), last.each.to(device)
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence
 

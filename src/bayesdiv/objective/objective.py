@@ -145,6 +145,7 @@ class Objective(nn.Module):
         nll = self._nll(model, weights, x, y)
         if divergence is None:
             divergence = self._divergence(model, weights)
+        divergence = divergence.to(nll.device)
         return Loss(nll + self._penalty(divergence), nll, divergence)
 
     def _nll(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
@@ -301,7 +302,7 @@ class Objective(nn.Module):
             drawn, total = rule.draw_and_total(q, p, samples, dtype)
             weights.append(drawn)
             totals.append(total if drawn.dim() > 2 else total.sum())
-        return tuple(weights), sum(totals[1:], totals[0])
+        return tuple(weights), _added_up(totals)
 
     def _prior(self, model: nn.Module, index: int, module: Bayesian) -> Distribution:
         """The prior; a small one is made once, as long as what it is made from stays."""
@@ -320,7 +321,7 @@ class Objective(nn.Module):
             self._total(index, module, own)
             for index, (module, own) in enumerate(zip(modules, drawn, strict=True))
         ]
-        return sum(totals[1:], totals[0])
+        return _added_up(totals)
 
     def _total(self, index: int, module: Bayesian, weights: Tensor | None) -> Tensor:
         q, p = module.q(), module.p()
@@ -386,6 +387,12 @@ class LossModule(nn.Module):
         if not compiling() and not self.objective.is_prepared(self.model):
             self.objective.prepare(self.model)
         return self.objective.terms(self.model, x, y, share)
+
+
+def _added_up(totals: Sequence[Tensor]) -> Tensor:
+    """The sum, on the device of the first."""
+    first = totals[0]
+    return sum((total.to(first.device) for total in totals[1:]), first)
 
 
 def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:

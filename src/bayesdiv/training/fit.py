@@ -137,7 +137,8 @@ def fit(
     check(model, objective, batches, optimizer)
     warn(model, objective, batches, optimizer)
     place = place_of(accelerator, device)
-    model.to(place.device)
+    if len({parameter.device for parameter in model.parameters()}) <= 1:  # else it is parted
+        model.to(place.device)
     objective.to(place.device)
     objective.prepare(model)  # after the move: a rule may depend on the device
     module, optimizer, batches = place.prepare(LossModule(model, objective), optimizer, batches)

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import pad
 
-from bayesdiv.model.bayesian import Bayesian, bayesianize
+from bayesdiv.model.bayesian import Bayesian
+from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.priors import Prior
 
 MOST_PLACES = 500  # training rows that are kept

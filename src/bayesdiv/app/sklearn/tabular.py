@@ -33,7 +33,8 @@ from bayesdiv.app.sklearn.rows import Repeated, Rows, standardised
 from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.model.bayesian import Bayesian, bayesianize
+from bayesdiv.model.bayesian import Bayesian
+from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.priors import FanIn, PriorFor
 from bayesdiv.objective.objective import Objective
 from bayesdiv.objective.strength import Constraint, WarmUp

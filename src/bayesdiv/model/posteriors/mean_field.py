@@ -1,5 +1,7 @@
 """Independent Gaussians, one per weight."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -30,20 +32,31 @@ class MeanField(nn.Module):
         loc, scale = checked(loc, scale)
         self.loc = nn.Parameter(loc.clone())
         self.rho = nn.Parameter(inverse_softplus(scale))
+        self.axes = 1  # of the parameters, after those of trials
+
+    def take_shape(self, shape: Sequence[int]) -> None:
+        """Keep the parameters in this shape, for optimizers that look at it; weights stay flat."""
+        for name in ("loc", "rho"):
+            own = getattr(self, name).detach().unflatten(-1, list(shape))
+            setattr(self, name, nn.Parameter(own))
+        self.axes = max(1, len(shape))
 
     @property
     def scale(self) -> Tensor:
         """Standard deviation of each weight."""
-        return softplus(self.rho)
+        return softplus(self._flat(self.rho))
 
     @property
     def mean(self) -> Tensor:
         """The mean of each weight."""
-        return self.loc
+        return self._flat(self.loc)
+
+    def _flat(self, parameter: Tensor) -> Tensor:
+        return parameter if self.axes == 1 else parameter.flatten(-self.axes)
 
     def marginals(self) -> SoftplusNormal:
         """The Gaussian of each weight."""
-        return SoftplusNormal(self.loc, self.rho)
+        return SoftplusNormal(self._flat(self.loc), self._flat(self.rho))
 
     def distribution(self) -> SoftplusNormal:
         """The same as `marginals`."""

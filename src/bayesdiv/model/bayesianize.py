@@ -1,0 +1,216 @@
+"""From any module to a Bayesian one."""
+
+import copy
+from collections.abc import Callable, Hashable, Sequence
+from typing import overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.grouped import Group, Grouped
+from bayesdiv.model.layout import Layout, Where, unfrozen
+from bayesdiv.model.placeholders import emptied
+from bayesdiv.model.posteriors.base import LaidOut, PosteriorFor
+from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.priors import PriorFor, prior_scale
+
+_Chosen = Sequence[tuple[str, nn.Parameter]]
+_Family = PosteriorFor | LaidOut
+
+
+@overload
+def bayesianize(
+    module: nn.Module,
+    prior: nn.Module | PriorFor,
+    *,
+    posterior: _Family = ...,
+    where: Where = ...,
+    start: float = ...,
+    by: None = ...,
+) -> Bayesian: ...
+
+
+@overload
+def bayesianize(
+    module: nn.Module,
+    prior: nn.Module | PriorFor,
+    *,
+    posterior: _Family = ...,
+    where: Where = ...,
+    start: float = ...,
+    by: Callable[[str], Hashable],
+) -> Grouped: ...
+
+
+def bayesianize(
+    module: nn.Module,
+    prior: nn.Module | PriorFor,
+    *,
+    posterior: _Family = MeanField,
+    where: Where = unfrozen,
+    start: float = 0.1,
+    by: Callable[[str], Hashable] | None = None,
+) -> Bayesian | Grouped:
+    """Turn a module Bayesian; the module itself is left as it was.
+
+    Its weights, pretrained or not, become the posterior mean, in single precision at least; draws
+    of each tensor are rounded to its own dtype. Weights that are tied, or a module that is used
+    twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`, stay as they
+    are and share memory with those of the module. The row that an `nn.Embedding` keeps for padding
+    is random like its others. Filters of a module that was put
+    `.to(memory_format=torch.channels_last)` lie in the flat vector in that order, so that a step
+    on channels-last inputs copies none.
+
+    Args:
+        module: any `nn.Module`.
+        prior: a `Prior`, a `ScaleMixture`, any module that returns a distribution, or a function of
+            layout and weights that makes one, such as `FanIn()` or `AroundStart()`.
+        posterior: made from the mean and the scale of each weight.
+        where: which weights are random, by name and parameter; the rest are ordinary parameters.
+            Tied weights are random as soon as one of their names is picked. `everything` picks
+            frozen weights too.
+        start: the posterior's scale to begin with, as a fraction of the prior's. Far below 0.1 the
+            reverse KL inside JS-G crushes the means before the data speak.
+        by: from the name of a weight tensor to its group; None is one posterior for all. Each group
+            has a flat vector of its own, on a device of its own. The Gaussians of a group of one
+            tensor have that tensor's shape, for optimizers that look at it, such as Muon. Losses
+            and gradients for given draws are those of one vector, to rounding.
+
+    Examples:
+        >>> from torch.distributions import Normal
+        >>> from bayesdiv import Prior
+        >>> net = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0))
+        >>> net(torch.zeros(5, 8)).shape
+        torch.Size([5, 1])
+        >>> each = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0), by=str)
+        >>> [(name, tuple(group.posterior.loc.shape)) for name, group in each.groups.items()]
+        [('weight', (1, 8)), ('bias', (1,))]
+    """
+    if not start > 0:
+        raise ValueError(f"start must be positive, got {start}")
+    if bayesian_modules(module):
+        raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
+    if not callable(prior) or isinstance(prior, type):
+        raise TypeError(
+            f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
+        )
+    chosen = _chosen(module, where)
+    _check_some(module, chosen)
+    parts = {"": chosen} if by is None else _parted(chosen, by)
+    for own in parts.values():
+        _check(own)
+    bare = emptied(module, [name for name, _ in chosen])
+    if by is None:
+        return Bayesian(bare, *_distributions(chosen, prior, posterior, start))
+    groups = {
+        key: Group(bare, *_shaped(*_distributions(own, prior, posterior, start)))
+        for key, own in parts.items()
+    }
+    return Grouped(bare, groups)
+
+
+def _distributions(
+    chosen: _Chosen, prior: nn.Module | PriorFor, posterior: _Family, start: float
+) -> tuple[Layout, nn.Module, nn.Module]:
+    """Layout, posterior and prior of some weights."""
+    layout = Layout.of(chosen)
+    loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
+    loc = loc.to(torch.promote_types(loc.dtype, torch.float32))  # half precision cannot be trained
+    made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
+    scale = start * _scale_of(made, loc)
+    q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
+    return layout, q(loc, scale), made.to(loc)
+
+
+def _scale_of(prior: nn.Module, loc: Tensor) -> Tensor:
+    scale = prior_scale(prior()).to(loc)
+    if scale.dim() and scale.shape[-1] not in (1, loc.shape[-1]):
+        raise ValueError(
+            f"the prior must have one number for all or one per weight, {loc.shape[-1]}, got "
+            f"{scale.shape[-1]}: give a function of layout and weights that makes it"
+        )
+    return scale.expand_as(loc)
+
+
+def _shaped(
+    layout: Layout, posterior: nn.Module, prior: nn.Module
+) -> tuple[Layout, nn.Module, nn.Module]:
+    """The Gaussians of a single tensor in its shape, as it lies in the flat vector."""
+    if len(layout.entries) == 1 and type(posterior) is MeanField:
+        (entry,) = layout.entries
+        axes = entry.order or range(len(entry.shape))
+        posterior.take_shape([entry.shape[axis] for axis in axes])
+    return layout, posterior, prior
+
+
+def _parted(chosen: _Chosen, by: Callable[[str], Hashable]) -> dict[str, _Chosen]:
+    """The weights by group; one with several names belongs to the group of its first."""
+    groups: dict[str, list[tuple[str, nn.Parameter]]] = {}
+    home: dict[int, str] = {}
+    for name, parameter in chosen:
+        key = home.setdefault(id(parameter), str(by(name)).replace(".", "/"))
+        groups.setdefault(key, []).append((name, parameter))
+    return dict(groups)
+
+
+def _check_some(module: nn.Module, chosen: _Chosen) -> None:
+    """Whether any weight is random."""
+    if chosen:
+        return
+    kind = type(module).__name__
+    if _quantised(module):
+        raise ValueError(
+            f"the weights of {kind} are quantised, which no posterior can move: make the module "
+            "Bayesian before it is quantised, or give it adapters and make those Bayesian"
+        )
+    frozen = not any(parameter.requires_grad for parameter in module.parameters())
+    hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
+    raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
+
+
+def _quantised(module: nn.Module) -> bool:
+    """Whether weights are packed integers, as parameters or out of sight in torch's own layers."""
+    packed = any("quantized" in type(part).__module__ for part in module.modules())
+    kinds = {parameter.dtype for parameter in module.parameters()}
+    return packed or bool(kinds & {torch.int8, torch.uint8})
+
+
+def _check(chosen: _Chosen) -> None:
+    """Whether the chosen weights can be one vector with a Gaussian posterior."""
+    first, one = chosen[0]
+    for name, parameter in chosen:
+        if is_lazy(parameter):
+            raise ValueError(
+                f"a random weight must have a shape, got {name} without one: run the network once "
+                "on a batch first"
+            )
+        if not parameter.is_floating_point():
+            kind = "complex" if parameter.is_complex() else "integer"
+            raise ValueError(
+                f"{kind} weights have no Gaussian posterior, got {name} of {parameter.dtype}: "
+                "leave it out by where="
+            )
+        if parameter.device != one.device:
+            raise ValueError(
+                f"random weights must be on one device, got {first} on {one.device} and {name} on "
+                f"{parameter.device}: give by=, one posterior per device"
+            )
+        if parameter.is_meta:
+            raise ValueError(
+                f"a random weight must have values, got {name} on the meta device: load the "
+                "module's weights first"
+            )
+
+
+def _chosen(module: nn.Module, where: Where) -> _Chosen:
+    """The random weights by name, under every module that holds them, each module once."""
+    every = module.named_parameters(remove_duplicate=False)
+    picked = {id(parameter) for name, parameter in every if where(name, parameter)}
+    return [
+        (name, parameter)
+        for path, owner in module.named_modules()
+        for name, parameter in owner.named_parameters(path, recurse=False, remove_duplicate=False)
+        if id(parameter) in picked
+    ]
