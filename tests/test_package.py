@@ -99,22 +99,35 @@ PathFinder.find_spec = find_spec
 INSTALL = "pip install 'bayesdiv[app]'"
 
 
-@pytest.mark.parametrize(
-    ("code", "needs"),
-    [
-        ("import bayesdiv; bayesdiv.BayesianRegressor", "sklearn"),
-        ("from bayesdiv import BayesianClassifier", "sklearn"),
-        ("import bayesdiv.app.tuning.search", "optuna"),
-        ("import bayesdiv.app.settings", "pandas"),
-        ("from bayesdiv.app.data.files import read", "pandas"),
-    ],
-)
-def test_without_the_extra_an_import_says_how_to_install_it(code, needs):
-    for hidden in (EXTRA, (needs,)):
-        out = program(HIDE.format(hidden=hidden) + code)
-        last = out.stderr.strip().splitlines()[-1]
-        assert last.startswith(f"ModuleNotFoundError: this part of bayesdiv needs {needs}")
-        assert last.endswith(INSTALL)
+MISSING = {
+    "import bayesdiv; bayesdiv.BayesianRegressor": "sklearn",
+    "from bayesdiv import BayesianClassifier": "sklearn",
+    "import bayesdiv.app.tuning.search": "optuna",
+    "import bayesdiv.app.settings": "pandas",
+    "from bayesdiv.app.data.files import read": "pandas",
+}
+
+
+def test_without_the_extra_an_import_says_how_to_install_it():
+    """All in one process, each import from scratch but for torch, which takes seconds."""
+    cases = [(code, hidden) for code, needs in MISSING.items() for hidden in (EXTRA, (needs,))]
+    code = f"""
+import sys
+import torch
+for code, hidden in {cases!r}:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("bayesdiv", *hidden)]:
+        del sys.modules[name]
+    try:
+        exec(code)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    out = program(HIDE.replace("{hidden!r}", "globals().get('hidden', ())") + code)
+    assert out.returncode == 0, out.stderr
+    said = out.stdout.splitlines()
+    for (code, _), sentence in zip(cases, said, strict=True):
+        assert sentence.startswith(f"this part of bayesdiv needs {MISSING[code]}")
+        assert sentence.endswith(INSTALL)
 
 
 def test_without_the_extra_the_command_line_says_how_to_install_it():
@@ -154,7 +167,6 @@ def test_the_extra_of_the_project_is_the_one_that_is_asked_for():
     assert sorted(names.get(name, name) for name in listed) == sorted(EXTRA)
 
 
-@pytest.mark.parametrize("room", bd._ROOMS)
-def test_a_room_is_reached_through_the_package(room):
-    out = program(f"import bayesdiv as bd; print(bd.{room}.__name__)")
-    assert out.stdout.strip() == f"bayesdiv.{room}"
+def test_rooms_are_reached_through_the_package():
+    out = program(f"import bayesdiv as bd\nfor r in {bd._ROOMS!r}: print(getattr(bd, r).__name__)")
+    assert out.stdout.split() == [f"bayesdiv.{room}" for room in bd._ROOMS]

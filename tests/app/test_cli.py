@@ -678,7 +678,8 @@ def weights_of(folder: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
-    options = ["--target", "y", "--divergence", "JSA", "--epochs", "60", "--test_samples", "5"]
+    options = ["--target", "y", "--divergence", "JSA", "--epochs", "40", "--test_samples", "5"]
+    options += ["--hidden", "[8]", "--members", "2"]
     assert call("train", numbers, *options, "--out", "whole") == 0
     code = (
         "from bayesdiv.app import checkpoint, cli; checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
@@ -697,7 +698,7 @@ def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
     whole, parts = weights_of("whole"), weights_of("parts")
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[key], parts[key]) for key in whole)
-    assert len(runs.read_history(Path("parts"))) == 60
+    assert len(runs.read_history(Path("parts"))) == 40
 
 
 def wait_for(condition, child) -> None:
@@ -798,14 +799,14 @@ def test_a_setting_given_outside_its_range_is_noted(numbers, capsys):
 
 def test_tune_keeps_to_its_ranges_and_goes_on_to_more_trials(numbers):
     ranges = ["--alpha_range", "0.2", "0.3", "--strength_range", "5", "6"]
-    assert call("tune", numbers, "--out", "t", *ranges, *FEW) == 0
+    assert call("tune", numbers, "--out", "t", *ranges, *FEW, "--trials", "2") == 0
     first = pd.read_csv("t/trials.csv")
     assert first["alpha"].between(0.2, 0.3).all()
     assert first["strength"].between(5, 6).all()
-    assert call("tune", numbers, "--out", "t", *ranges, *FEW, "--trials", "6") == 0
+    assert call("tune", numbers, "--out", "t", *ranges, *FEW, "--trials", "3") == 0
     both = pd.read_csv("t/trials.csv")
-    assert len(both) == 6
-    pd.testing.assert_frame_equal(both[:4].dropna(axis=1), first.dropna(axis=1))
+    assert len(both) == 3
+    pd.testing.assert_frame_equal(both[:2].dropna(axis=1), first.dropna(axis=1))
 
 
 def test_a_divergence_of_ones_own_is_searched_and_its_settings_are_trained(numbers, monkeypatch):
