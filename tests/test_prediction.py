@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 from torch.distributions import Normal
+from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdiv as bd
 from bayesdiv import prediction
+from bayesdiv.training.batches import labelled
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
@@ -287,3 +289,55 @@ def test_without_rows_there_is_nothing_to_predict():
         bd.predict(network(), bd.Gaussian(), X[:0])
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         bd.predict(network(), bd.Gaussian(), X, samples=0)
+
+
+# Gradients, arrays and loaders -------------------------------------------------------------------
+
+
+def small_network():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    return bd.bayesianize(module, bd.FanIn()), torch.randn(5, 3, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("over", [None, bd.Looped()], ids=str)
+def test_a_prediction_can_be_differentiated_by_inputs_that_ask_for_it(over, batch_size):
+    net, x = small_network()
+    likelihood, options = bd.Gaussian(0.3).double(), {"over": over, "batch_size": batch_size}
+    weights = bd.draw_weights(net, 4)
+
+    def variance(x):
+        found = bd.predict_at(net, likelihood, x, weights, **options)
+        return found.variance + found.mean
+
+    assert torch.autograd.gradcheck(variance, x.clone().requires_grad_())
+    asked = bd.predict(net, likelihood, x.clone().requires_grad_(), 4, **options)
+    asked.mean.sum().backward()
+    assert net.posterior.loc.grad is None
+    plain = bd.predict(net, likelihood, x, 4, **options).mean
+    assert not plain.requires_grad
+    with torch.no_grad():
+        quiet = bd.predict(net, likelihood, x.clone().requires_grad_(), 4, **options).mean
+    assert not quiet.requires_grad
+
+
+def test_arrays_and_loaders_are_predicted_as_tensors_are():
+    torch.manual_seed(0)
+    net, x = bd.bayesianize(nn.Linear(3, 2), bd.FanIn()), torch.randn(7, 3)
+    y, weights = torch.zeros(7), bd.draw_weights(net, 4)
+    wanted = bd.predict_at(net, bd.Classes(), x, weights).probabilities
+    rows = [{"input": row, "label": label} for row, label in zip(x, y, strict=True)]
+    for given, options in [
+        (x.double().numpy(), {}),
+        ((x.numpy(),), {}),
+        ({"input": x.numpy()}, {}),
+        (DataLoader(TensorDataset(x), 3), {}),
+        (DataLoader(TensorDataset(x, y), 3), {}),
+        (DataLoader(rows, 3), {"unpack": labelled("label")}),
+    ]:
+        found = bd.predict_at(net, bd.Classes(), given, weights, **options).probabilities
+        torch.testing.assert_close(found, wanted)
+        assert bd.predict(net, bd.Classes(), given, 3, **options).probabilities.shape == (7, 2)
+    with pytest.raises(ValueError, match="at least one row to predict, got 0"):
+        bd.predict(net, bd.Classes(), x.numpy()[:0])

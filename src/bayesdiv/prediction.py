@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
+from torch.utils.data import DataLoader
 
 from bayesdiv.compute.devices import on_cpu
 from bayesdiv.compute.streams import drawing, seeded, turn
@@ -25,6 +28,7 @@ from bayesdiv.draws import (
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.posteriors.ensemble import Mixture
 from bayesdiv.predictive import Predictive
+from bayesdiv.training.batches import Unpack
 
 # Weights that stay in a CPU's last cache until they are used, 8 MiB in single precision: so drawn,
 # 100 draws of 478,410 weights take 0.6 of the time that all at once take.
@@ -44,6 +48,7 @@ def predict(
     over: Over | None = None,
     batch_size: int | None = None,
     outputs: Outputs | None = None,
+    unpack: Unpack | None = None,
     seed: int | None = None,
 ) -> Predictive:
     """Predict with several weight draws, the same for all rows.
@@ -54,11 +59,15 @@ def predict(
     Args:
         model: the trained model; it is put in evaluation mode for the time of the call.
         likelihood: the one it was trained with.
-        x: inputs, a tensor, a tuple of arguments or a mapping of named ones.
+        x: inputs: a tensor or an array, a tuple of arguments, a mapping of named ones, or a loader
+            of torch. Where a tensor requires a gradient, the prediction can be differentiated by
+            it, for the same weights; else nothing is kept for gradients.
         samples: weight draws to average over.
         over: how several draws are run, see `draws`.
         batch_size: rows at a time, for data that do not fit at once.
         outputs: the tensor out of what the model returns, see `draws`.
+        unpack: from what a loader yields to inputs and targets, see `fit`; None takes the first of
+            a pair, or the whole of what is no pair.
         seed: makes every call draw the same weights, in any thread; None draws from torch's
             generator, which `torch.manual_seed` sets.
 
@@ -69,18 +78,22 @@ def predict(
         >>> bd.predict(net, bd.Gaussian(), torch.zeros(5, 3)).mean.shape
         torch.Size([5])
     """
-    with evaluating(model), _from_seed(seed, leaves(x)):
+    given = _given(model, x, unpack)
+    wanted = _gradient_wanted(given)
+    with evaluating(model), _from_seed(seed, leaves(given)):
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
         axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
-        parts = _parts(x, axis, batch_size)
-        few = _at_a_time(model, sum(shape.numel() for shape in shapes), leaves(x)[0].device)
+        parts = [part for one in given for part in _parts(one, axis, batch_size)]
+        few = _at_a_time(model, sum(shape.numel() for shape in shapes), leaves(given)[0].device)
         few = -(-few // _members(model)) * _members(model)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
-        groups = (draw_weights(model, count, posteriors) for count in counts)
-        return Predictive(likelihood(_outputs(model, parts, axis, groups, over, outputs)))
+        drawn = (draw_weights(model, count, posteriors) for count in counts)
+        groups = (tuple(weights.detach() for weights in group) for group in drawn)
+        with torch.set_grad_enabled(wanted):
+            return Predictive(likelihood(_outputs(model, parts, axis, groups, over, outputs)))
 
 
 def predict_at(
@@ -92,6 +105,7 @@ def predict_at(
     over: Over | None = None,
     batch_size: int | None = None,
     outputs: Outputs | None = None,
+    unpack: Unpack | None = None,
 ) -> Predictive:
     """The same with weights drawn before (`draw_weights`), which serve any number of calls.
 
@@ -107,15 +121,42 @@ def predict_at(
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), weights).samples
         100
     """
-    with evaluating(model):
+    given = _given(model, x, unpack)
+    wanted = _gradient_wanted(given)
+    with evaluating(model), torch.set_grad_enabled(wanted):
         axis = weights[0].dim() - 2 if weights else 0
         kept = tuple(drawn.detach() for drawn in weights)
-        found = leaves(x)
-        real = [tensor for tensor in found if tensor.is_floating_point()]
+        real = [tensor for tensor in leaves(given) if tensor.is_floating_point()]
         inside = kept[0].dtype if kept and real and all_random(model) else None
-        parts = _parts(_converted(x, inside), axis, batch_size)
+        near = _converted(given, inside)
+        parts = [part for one in near for part in _parts(one, axis, batch_size)]
         made = _outputs(model, parts, axis, [kept], over, outputs)
         return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
+
+
+def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> list[Inputs]:
+    """The inputs as tensors; those of a loader's batches where the model is."""
+    if isinstance(x, Tensor):
+        return [x]
+    if not isinstance(x, DataLoader):
+        return [tree_map_only(np.ndarray, _tensor, x)]
+    take = _inputs if unpack is None else lambda batch: unpack(batch)[0]
+    device = next(iter(model.parameters()), torch.empty(0)).device
+    return [tree_map_only(Tensor, lambda t: t.to(device), take(batch)) for batch in x]
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
+    """An array as a tensor, real numbers in torch's default precision."""
+    made = torch.as_tensor(array)
+    return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
+
+
+def _inputs(batch: Any) -> Inputs:
+    return batch[0] if isinstance(batch, list | tuple) and len(batch) < 3 else batch
+
+
+def _gradient_wanted(x: object) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves(x))
 
 
 def _converted(x: Inputs, dtype: torch.dtype | None) -> Inputs:

@@ -501,6 +501,28 @@ def test_what_a_prior_has_per_weight_can_be_sharded_and_is_not_learned():
     assert torch.equal(net.p().mean, before)
 
 
+class FourBits(nn.Module):
+    """As layers of bitsandbytes: packed integers, frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(8, 1, dtype=torch.uint8), requires_grad=False)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("where", [None, everything])
+def test_quantised_weights_are_refused_with_what_to_do(where):
+    options = {} if where is None else {"where": where}
+    packed = torch.ao.nn.quantized.Linear(4, 3)
+    with pytest.raises(ValueError, match=r"are quantised, .* before it is quantised, or give it"):
+        bd.bayesianize(nn.Sequential(packed), STANDARD, **options)
+    told = "are quantised" if where is None else "integer weights .*uint8: leave it out by where="
+    with pytest.raises(ValueError, match=told):
+        bd.bayesianize(nn.Sequential(FourBits()), STANDARD, **options)
+    adapted = nn.Sequential(FourBits(), nn.Linear(4, 3))
+    assert bd.bayesianize(adapted, STANDARD).layout.size == 15
+
+
 # Stacks --------------------------------------------------------------------------------------
 
 

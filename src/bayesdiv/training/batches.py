@@ -140,7 +140,10 @@ def labelled(label: str) -> Unpack:
     def unpack(batch: Any) -> Batch:
         if not isinstance(batch, Mapping) or label not in batch:
             known = list(batch) if isinstance(batch, Mapping) else type(batch).__name__
-            raise ValueError(f"a batch must have the key {label!r} for its targets, got {known}")
+            raise ValueError(
+                f"a batch must have the key {label!r} for its targets, got {known}: name the key "
+                "that holds them in labelled(…)"
+            )
         return {key: value for key, value in batch.items() if key != label}, batch[label]
 
     return unpack
