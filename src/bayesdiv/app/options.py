@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FIRST = ("data", "target", "noise", "bias", "task", "seed")
 WRITTEN = ("separator", "decimal", "encoding", "header", "sheet")
-READING = ("likelihood", "drop", "impute", "test", "split", *WRITTEN)
+READING = ("likelihood", "drop", "categories", "impute", "test", "split", *WRITTEN)
 
 
 def command_parser(description: str, example: str) -> "ArgumentParser":
@@ -92,6 +92,8 @@ def add_data(command: "ArgumentParser") -> None:
     add_text(command, "--task", f"what the target is: {known}; else decided from its values")
     add_text(command, "--likelihood", f"how a number scatters: {', '.join(FAMILIES)}, or auto")
     add_text(command, "--drop", "columns to leave out: id or id,name")
+    codes = "columns whose numbers name something, such as codes: store or store,month"
+    add_text(command, "--categories", codes)
     filled = "fill missing values by medians or the commonest category, and mark where"
     command.add_argument("--impute", action="store_true", help=filled)
     add_text(command, "--test", "a file with the rows to test on")

@@ -17,7 +17,7 @@ FRAME = pd.DataFrame({"a": [1.5, 2.5, 3.5], "town": ["Köln", "Bern", "Köln"]})
 def test_the_separator_is_found_in_any_text_file(tmp_path, name, separator):
     FRAME.assign(b=[1, 2, 3]).to_csv(tmp_path / name, sep=separator, index=False)
     assert list(read(tmp_path / name)) == ["a", "town", "b"]
-    assert read_text(tmp_path / name)[1] == separator
+    assert read_text(tmp_path / name)[1] == separator.replace(" ", ",")
 
 
 def test_a_separator_inside_quotes_is_none(tmp_path):
@@ -146,3 +146,33 @@ def test_text_before_the_header_is_refused_with_what_helps(tmp_path):
     (tmp_path / "t.csv").write_text("measured on Monday\n\na,b,c\n1,2,3\n")
     with pytest.raises(DataError, match="remove lines above the header, or give the --separator"):
         read(tmp_path / "t.csv")
+
+
+def test_a_comma_in_a_file_of_semicolons_is_read_only_when_it_is_said_what_it_is(tmp_path):
+    frame = pd.DataFrame({"a": ["1,234", "2,345", "3,456"] * 10, "y": np.arange(30)})
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    with pytest.raises(
+        DataError, match=r"--decimal , or, where commas group thousands, --decimal \."
+    ):
+        load(tmp_path / "t.csv")
+    for decimal, value in ((".", 1234.0), (",", 1.234)):
+        found = read(tmp_path / "t.csv", written=Written(decimal=decimal))
+        assert found["a"][0] == value
+    frame.to_csv(tmp_path / "quoted.csv", index=False)
+    found = table_of(tmp_path / "quoted.csv")
+    assert found.frame["a"][0] == 1234.0
+    assert found.notes == ("column 'a' is read as numbers: '1,234' is 1234",)
+
+
+def test_codes_may_be_said_to_be_categories(tmp_path):
+    frame = pd.DataFrame({"shop": ["001", "002", "003"] * 10, "y": np.arange(30.0)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    (note,) = table_of(tmp_path / "t.csv").notes
+    assert note.endswith("if it names something, give --categories shop")
+    splits = load(tmp_path / "t.csv", written=Written(texts=("shop",)))
+    assert splits.encoder.columns[0].categories == ("001", "002", "003")
+    with pytest.raises(DataError, match="must have the column 'shp'"):
+        load(tmp_path / "t.csv", written=Written(texts=("shp",)))
+    frame.assign(shop=[1, 2, 3] * 10).to_excel(tmp_path / "t.xlsx", index=False)
+    splits = load(tmp_path / "t.xlsx", written=Written(texts=("shop",)))
+    assert splits.encoder.columns[0].categories == ("1", "2", "3")

@@ -170,10 +170,14 @@ def test_an_odd_word_among_numbers_is_filled_too():
     kinds = {column.name: column for column in split(table).encoder.columns}
     assert isinstance(kinds["age"], Filled)
     assert isinstance(kinds["age"].of, Numeric)
+    new = pd.Series(["30", "unknown", None, "3 or 4"], name="age")
+    told = kinds["age"].problems(new)
+    assert told == ["", "", "", "column 'age' must hold numbers, got '3 or 4'"]
+    assert kinds["age"].encode(new[:3])[:, 1].tolist() == [0.0, 1.0, 1.0]
 
 
-def test_a_column_without_any_value_is_left_out_when_filling():
-    table = checked(rows().assign(empty=np.nan), "rows", target="y", impute=True)
+def test_a_column_without_any_value_is_left_out():
+    table = checked(rows().assign(empty=np.nan), "rows", target="y")
     assert "columns without a value left out: 'empty'" in table.notes
 
 

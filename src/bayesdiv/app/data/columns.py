@@ -1,6 +1,7 @@
 """Columns of a table: what kind each is, and how its values become numbers."""
 
 import math
+import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -214,15 +215,22 @@ class Filled:
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
         found = self.of.problems(column)
-        return ["" if no else text for no, text in zip(column.isna(), found, strict=True)]
+        return ["" if no else text for no, text in zip(self._missing(column), found, strict=True)]
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """The filled column, and ones where it was filled, (rows, width)."""
-        missing = column.isna().to_numpy()
+        missing = self._missing(column)
         part = np.zeros((len(column), self.of.width), dtype=np.float32)
         part[~missing] = self.of.encode(column[~missing])
         part[missing] = self._filling()
         return np.column_stack([part, missing.astype(np.float32)])
+
+    def _missing(self, column: "Series") -> NDArray[np.bool_]:
+        """Which values are missing; of numbers also text without a digit, such as unknown."""
+        wordy = column.map(lambda v: isinstance(v, str) and not any(map(str.isdigit, v)))
+        wordy &= isinstance(self.of, Numeric)
+        missing: NDArray[np.bool_] = (column.isna() | wordy.astype(bool)).to_numpy(dtype=bool)
+        return missing
 
     def _filling(self) -> NDArray[np.float32]:
         """What stands in the place of a missing value, (1, width)."""
@@ -348,7 +356,10 @@ def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError
     got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"
     if called == "numbers" and not np.isnan(parsed(_pointed(column.iloc[[row]]))).any():
-        return DataError(f"{rule} with decimal points, not decimal commas, {got}: give --decimal ,")
+        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(column.iloc[row]))
+        either = " or, where commas group thousands, --decimal ." if grouped else ""
+        rule += " with decimal points, not decimal commas"
+        return DataError(f"{rule}, {got}: give --decimal ,{either}")
     return DataError(
         f"{rule}, {got}: correct or remove it, fill it by --impute, or drop the column by --drop "
         f"{column.name}"

@@ -141,7 +141,9 @@ def check_unique(names: Iterable[str]) -> None:
     """No two columns have the same name."""
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        raise DataError(f"column names must differ, got {quoted(repeated)} more than once")
+        raise DataError(
+            f"column names must differ, got {quoted(repeated)} more than once: rename one of them"
+        )
 
 
 def check_columns(frame: "DataFrame") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bayesdiv.app.data.columns import FEW_ODD_ONES, quoted
+from bayesdiv.app.data.columns import FEW_ODD_ONES, label_of, quoted
 from bayesdiv.app.data.encoder import Encoder, check_unique
 from bayesdiv.app.data.limits import check_cells, check_size, check_unpacked
 from bayesdiv.app.data.splits import DataError
@@ -22,6 +22,7 @@ require("pandas", "pyarrow")
 
 TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
 KNOWN = "a .csv, .tsv, .txt, .xlsx or .parquet file"
+GROUPS = "'’ \u00a0\u202f"  # that may stand between thousands in any file
 _MONEY = "[$€£¥₹]|US\\$"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
@@ -32,10 +33,12 @@ class Written:
 
     Args:
         separator: what parts the fields: comma, semicolon, tab, bar or white space.
-        decimal: the decimal sign.
+        decimal: the decimal sign; a point. In a file parted by semicolons a comma may be one too:
+            there, 1,234 is a number only if this is given.
         encoding: of the text, such as latin-1; UTF-8 or what a byte-order mark says.
         header: whether the first line has the names of the columns.
         sheet: of an Excel file; the first.
+        texts: columns to read as text, such as codes and numbers that name something.
 
     Examples:
         >>> Written(decimal=";")
@@ -44,13 +47,14 @@ class Written:
     """
 
     separator: str | None = None
-    decimal: str = "."
+    decimal: str | None = None
     encoding: str | None = None
     header: bool | None = None
     sheet: str | None = None
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.decimal not in (".", ","):
+        if self.decimal not in (None, ".", ","):
             raise ValueError(f"decimal must be . or , got {self.decimal}")
         named = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
         object.__setattr__(self, "separator", named.get(self.separator or "", self.separator))
@@ -94,21 +98,34 @@ def table_of(
     becomes a number; $5 and 5% stay as they are for the column to judge.
     """
     written = written or Written()
-    texts = encoder.texts if encoder else ()
+    texts = (*(encoder.texts if encoder else ()), *written.texts)
     # Many tables of the UCI collection have a question mark for what is missing.
-    options = {"dtype": dict.fromkeys(texts, str), "na_values": ["?"], "decimal": written.decimal}
+    decimal = written.decimal or "."
+    options = {"dtype": dict.fromkeys(texts, str), "na_values": ["?"], "decimal": decimal}
     found = _read(path, options, written)
-    return found._replace(
-        frame=found.frame.assign(
-            **{
-                str(name): plain_numbers(
-                    found.frame[name], written.decimal, 0.0 if encoder else 1 - FEW_ODD_ONES
-                )
-                for name in found.frame.columns
-                if name not in texts
-            }
-        )
+    share = 0.0 if encoder else 1 - FEW_ODD_ONES
+    either = written.decimal is None and found.separator == ";"
+    groups = GROUPS + ("" if either else "," if decimal == "." else ".")
+    columns = {
+        str(name): column.map(label_of, na_action="ignore").astype(object)
+        if name in texts
+        else plain_numbers(column, decimal, share, groups)
+        for name, column in found.frame.items()
+    }
+    notes = tuple(
+        f"column {name!r} is read as numbers: {_example(found.frame[name], column)}"
+        for name, column in columns.items()
+        if column.dtype.kind in "iuf" and found.frame[name].dtype.kind not in "iufb"
     )
+    return found._replace(frame=found.frame.assign(**columns), notes=found.notes + notes)
+
+
+def _example(before: "Series", after: "Series") -> str:
+    """A value that Python would not have read, and what it was read as."""
+    import pandas as pd
+
+    odd = (pd.to_numeric(before, errors="coerce").isna() & after.notna()).to_numpy().argmax()
+    return f"{before.iloc[odd]!r} is {after.iloc[odd]:.12g}"
 
 
 def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFrame", str]:
@@ -116,11 +133,11 @@ def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFr
 
     Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
     is "NA". Spaces after a separator are no part of a cell. Other files give the table of `read`
-    and a comma.
+    and a comma, as do files parted by white space, which cannot hold an empty field.
     """
     options = {"dtype": str, "keep_default_na": False, "na_filter": False}
     found = _read(path, options, written or Written())
-    return found.frame, " " if found.separator == r"\s+" else found.separator
+    return found.frame, "," if found.separator == r"\s+" else found.separator
 
 
 def _read(path: str | Path, options: Mapping[str, object], written: Written) -> Read:
@@ -158,7 +175,7 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
     try:
         first, skipped = _first_lines(path, encoding)
         separator = written.separator or _separator(first, skipped)
-        names, notes = _names(path, separator, encoding, skipped, written.header)
+        names, notes = _names(path, separator, encoding, skipped, written)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
@@ -183,7 +200,9 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
             "such as --encoding latin-1"
         ) from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
-        reason = " ".join(str(problem).split())
+        reason = " ".join(str(problem).split()).removeprefix("Error tokenizing data. C error: ")
+        if isinstance(problem, pd.errors.ParserWarning):
+            reason = "more in the rows"
         raise DataError(
             f"{path} must have as many fields in each row as in its header, got: {reason}; remove "
             "lines above the header, or give the --separator"
@@ -224,7 +243,7 @@ def _separator(first: list[str], skipped: list[str]) -> str:
 
 
 def _names(
-    path: Path, separator: str, encoding: str, skipped: list[str], header: bool | None
+    path: Path, separator: str, encoding: str, skipped: list[str], written: Written
 ) -> tuple[list[str] | None, tuple[str, ...]]:
     """Names for columns whose file has none, else None; names that are repeated are refused.
 
@@ -235,16 +254,28 @@ def _names(
     head, *below = rows
     numeric = [k for k in range(len(head)) if below and all(_is_number(r, k) for r in below)]
     looks = bool(numeric) and all(_is_number(head, k) for k in numeric)
-    if header is None and looks and not all(re.fullmatch(r"(1[89]|20)\d\d", t) for t in head):
+    if (
+        written.header is None
+        and looks
+        and not all(re.fullmatch(r"(1[89]|20)\d\d", t) for t in head)
+    ):
         names = [f"column_{k + 1}" for k in range(len(head))]
         return names, (
             "the first line holds numbers like the rows below it, so it is taken for a row and "
             f"columns are called {quoted(names, 2)}; if it is the header, give --header yes",
         )
-    if header is False:
+    if written.header is False:
         return [f"column_{k + 1}" for k in range(len(head))], ()
     check_unique(name for name in head if name)
-    return None, ()
+    zeros = [
+        n for k, n in enumerate(head) if any(re.fullmatch(r"0\d+", r[k]) for r in below if r[k:])
+    ]
+    return None, tuple(
+        f"column {name!r} has leading zeros and is read as numbers; if it names something, give "
+        f"--categories {name}"
+        for name in zeros
+        if name not in written.texts
+    )
 
 
 def _first_rows(path: Path, separator: str, encoding: str, skip: int) -> list[list[str]]:
@@ -302,25 +333,28 @@ def _read_parquet(path: Path) -> Read:
 
 
 def plain_numbers(
-    column: "Series", decimal: str = ".", share: float = 1 - FEW_ODD_ONES
+    column: "Series",
+    decimal: str = ".",
+    share: float = 1 - FEW_ODD_ONES,
+    groups: str = GROUPS + ",",
 ) -> "Series":
     """A column of text with its numbers as Python writes them, if there is at least this share.
 
-    Thousands may be grouped by commas, points, spaces or apostrophes; a unit that all numbers have
+    Thousands may be grouped by one of the characters `groups`; a unit that all numbers have
     stays, behind them; what is in brackets is negative. Other text is left as it is.
 
     Examples:
         >>> import pandas as pd
         >>> plain_numbers(pd.Series(["1,234.50", "7"])).tolist()
         [1234.5, 7.0]
-        >>> plain_numbers(pd.Series(["€ 1.234,50", "(7 €)"]), decimal=",").tolist()
+        >>> plain_numbers(pd.Series(["€ 1.234,50", "(7 €)"]), ",", groups=".").tolist()
         ['1234.50 €', '-7 €']
     """
     import pandas as pd
 
     if column.dtype.kind in "iufb" or pd.api.types.infer_dtype(column, skipna=True) != "string":
         return column
-    pattern = _pattern(decimal)
+    pattern = _pattern(decimal, groups)
     texts = column.dropna().unique()
     plain = {text: new for text in texts if (new := _plain(pattern.fullmatch(text.strip())))}
     units = {new.partition(" ")[2] for new in plain.values()}
@@ -331,10 +365,9 @@ def plain_numbers(
     return values if values.count() == column.count() else new
 
 
-def _pattern(decimal: str) -> re.Pattern[str]:
+def _pattern(decimal: str, groups: str) -> re.Pattern[str]:
     """Numbers with this decimal sign: a unit of money before or any unit after."""
-    group = "['’ \u00a0\u202f" + (",]" if decimal == "." else ".]")
-    whole = rf"[1-9]\d{{0,2}}(?:{group}\d{{3}})+|\d+"
+    whole = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}})+|\d+"
     return re.compile(
         rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
         rf"(?P<whole>{whole})?(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"

@@ -12,7 +12,7 @@ from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.noise import Bias, add_noise, thin
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import split
-from bayesdiv.app.data.table import Apart, Table, checked
+from bayesdiv.app.data.table import Apart, Table, checked, known_column
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.task import Task, named
@@ -113,6 +113,8 @@ def opened(
     if path.suffix or path.exists():
         found = table_of(path, written=written)
         drop = _listed(drop, found.frame.columns)
+        for name in written.texts if written else ():
+            known_column(name, found.frame, path.name)
         tested = None if tested_on is None else table_of(tested_on, written=written).frame
         how: Any = {"impute": impute, "apart": apart, "tested": tested}
         table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
@@ -157,12 +159,13 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         >>> reading_of({"target": "y", "drop": "id", "split": "time:day"})["apart"]
         Apart(kind='time', column='day')
     """
-    names = ("separator", "encoding", "sheet")
+    names = ("separator", "decimal", "encoding", "sheet")
     header = {None: None, "yes": True, "no": False}.get(source.get("header"), ...)
     if header is ...:
         raise ValueError(f"header must be yes or no, got {source['header']}")
     plain = {name: source.get(name) for name in names}
-    written = Written(**plain, decimal=source.get("decimal") or ".", header=header)
+    texts = tuple(filter(None, (source.get("categories") or "").split(",")))
+    written = Written(**plain, header=header, texts=texts)
     task, split = source.get("task"), source.get("split")
     return {
         "target": source["target"],

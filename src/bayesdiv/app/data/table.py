@@ -133,11 +133,12 @@ def checked(
     check_unique(frame.columns)
     if len(frame) < FEWEST_ROWS:
         raise DataError(f"{name} must have at least {FEWEST_ROWS} rows, got {len(frame)}")
-    frame, notes = _without(frame, name, [_known(column, frame, name) for column in drop])
+    dropped = [known_column(column, frame, name) for column in drop]
+    frame, notes = _without(frame, name, dropped, [target, apart.column if apart else None])
     if target is None:
         target = str(frame.columns[-1])
         notes += (f"the target is the last column, {target!r}",)
-    target = _known(target, frame, name)
+    target = known_column(target, frame, name)
     frame, held = _joined(frame, tested, name)
     frame, held, more = _with_targets(frame, held, target)
     groups = times = None
@@ -192,7 +193,7 @@ def _parting(
     frame: "DataFrame", apart: Apart, name: str
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None]:
     """The groups or the times of the rows."""
-    column = frame[_known(apart.column, frame, name)]
+    column = frame[known_column(apart.column, frame, name)]
     if apart.kind == "group":
         codes = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes), None
@@ -210,6 +211,10 @@ def _settled(
 ) -> tuple[type[Task], tuple[str, ...]]:
     """The task, and a note if it was not given and could be another."""
     column = frame[target]
+    if task is not Classification and kind_of(column) is Dates:
+        raise DataError(
+            f"target {target!r} must hold numbers or classes, got dates: choose another --target"
+        )
     if task is None:
         check_text(column)
     found, why = (task, ()) if task else _decided(column)
@@ -224,14 +229,8 @@ def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ..
     names = [name for name in frame.columns if name != target]
     frame = frame.assign(**{name: without_odd_ones(frame[name]) for name in names})
     counts = {name: int(count) for name, count in frame[names].isna().sum().items() if count}
-    empty = [name for name, count in counts.items() if count == len(frame)]
     listed = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
-    notes: tuple[str, ...] = ()
-    if counts:
-        notes += (f"missing values are filled and marked: {listed}",)
-    if empty:
-        notes += (f"columns without a value left out: {quoted(empty)}",)
-    return frame.drop(columns=empty), notes
+    return frame, (f"missing values are filled and marked: {listed}",) if counts else ()
 
 
 def _check_values(frame: "DataFrame", target: str) -> None:
@@ -268,8 +267,10 @@ def _whole(target: "Series") -> bool:
     return target.dtype.name in ("Int64", "Int32", "Int16", "Int8", "UInt8", "boolean")
 
 
-def _without(frame: "DataFrame", name: str, drop: list[str]) -> tuple["DataFrame", tuple[str, ...]]:
-    """A table without the columns to drop and those that its header has no name for."""
+def _without(
+    frame: "DataFrame", name: str, drop: list[str], spared: Iterable[str | None]
+) -> tuple["DataFrame", tuple[str, ...]]:
+    """A table without the columns to drop, those without a name and, if not spared, a value."""
     nameless = [column for column in frame.columns if re.fullmatch(r"Unnamed: \d+", str(column))]
     kept = frame.drop(columns=list({*drop, *nameless}))
     if len(kept.columns) < 2:
@@ -278,8 +279,15 @@ def _without(frame: "DataFrame", name: str, drop: list[str]) -> tuple["DataFrame
             f"{quoted(kept.columns) or 'no column'}: if fields are not parted by commas, give the "
             "--separator"
         )
-    notes = (f"columns without a name left out: {len(nameless)}",) if nameless else ()
-    return kept, notes
+    empty = [
+        column for column in kept.columns if column not in spared and kept[column].isna().all()
+    ]
+    notes: tuple[str, ...] = ()
+    if nameless:
+        notes += (f"columns without a name left out: {len(nameless)}",)
+    if empty:
+        notes += (f"columns without a value left out: {quoted(empty)}",)
+    return kept.drop(columns=empty), notes
 
 
 def _with_repeats(table: Table) -> Table:
@@ -299,7 +307,7 @@ def _with_repeats(table: Table) -> Table:
     return replace(table, groups=groups, notes=(*table.notes, note))
 
 
-def _known(column: str, frame: "DataFrame", name: str) -> str:
+def known_column(column: str, frame: "DataFrame", name: str) -> str:
     """The column, if the table has it."""
     if column in frame.columns:
         return column
