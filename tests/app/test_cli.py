@@ -790,7 +790,8 @@ def test_tune_says_which_settings_of_a_search_differ_and_what_to_do(numbers, cap
 
 
 def test_a_setting_given_outside_its_range_is_noted(numbers, capsys):
-    assert call("tune", numbers, "--out", "t", "--learning_rate", "10", *FEW, "--trials", "1") == 0
+    kl = ["--divergence", "KL", *FEW, "--trials", "1"]
+    assert call("tune", numbers, "--out", "t", "--learning_rate", "10", *kl) == 0
     told = capsys.readouterr().err
     assert "note: learning_rate is 10, outside the range 0.0003 to 0.03" in told
     assert "strength" not in told
@@ -849,8 +850,8 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
 
 
 def test_a_search_that_has_more_trials_than_asked_for_says_so(numbers, capsys):
-    assert call("tune", numbers, "--out", "t", *FEW) == 0
-    assert call("tune", numbers, "--out", "t", *FEW, "--trials", "2") == 0
+    assert call("tune", numbers, "--out", "t", "--divergence", "KL", *FEW) == 0
+    assert call("tune", numbers, "--out", "t", "--divergence", "KL", *FEW, "--trials", "2") == 0
     assert "4 trials, more than the 2 asked for" in capsys.readouterr().out
 
 

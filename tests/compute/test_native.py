@@ -180,6 +180,18 @@ def test_a_blank_name_of_a_compiler_is_none(monkeypatch, text):
     assert (native.library.__wrapped__() is None) == (shutil.which("cc") is None)
 
 
+def test_a_table_is_built_once_however_its_device_is_named(monkeypatch):
+    whole, built = table.Table.built, []
+    monkeypatch.setattr(
+        table.Table, "built", lambda mixture: built.append(mixture) or whole(mixture)
+    )
+    mixture = bd.JSA.mixture(0.1234)
+    table.of(mixture)
+    table.of(mixture, torch.device("cpu"))
+    table.packed(mixture)
+    assert built == [mixture]
+
+
 @pytest.fixture(params=["dtype", "device"])
 def other_default(request):
     """Defaults of torch that are not those of the weights."""

@@ -51,8 +51,13 @@ def fits(alpha: Number, q: Distribution, p: Distribution) -> bool:
 @lru_cache(maxsize=8)
 def of(mixture: Mixture, device: torch.device | str = "cpu") -> "Table":
     """The table of the divergence with these weights, on the device."""
-    table = Table.built(mixture)
-    return Table(mixture, *(array.to(device) for array in table[1:]))
+    return Table(mixture, *(array.to(device) for array in _built(mixture)[1:]))
+
+
+@lru_cache(maxsize=8)
+def _built(mixture: Mixture) -> "Table":
+    """Built once, which takes a second, however the device is named."""
+    return Table.built(mixture)
 
 
 @lru_cache(maxsize=8)
