@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, distributed, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -57,7 +58,7 @@ def module_for(**options) -> tuple[bd.LossModule, Tensor, Tensor]:
     net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
     net = Adapted() if options.pop("adapted", False) else net
     options = copy.deepcopy(options)  # a strength is a module of its own
-    model = bd.bayesianize(net, bd.AroundStart(0.5))
+    model = bd.bayesianize(net, bd.AroundStart(0.5), by=options.pop("by", None))
     return bd.LossModule(model, bd.Objective(bd.Gaussian(), num_data=16, **options)), x, x.sum(1)
 
 
@@ -76,11 +77,18 @@ def trained(wrap, rank=0, world=1, spread=0, **options) -> dict[str, Tensor]:
             found = {f"gradient {n}": whole(p.grad) for n, p in named(module) if p.requires_grad}
         optimizer.step()
         losses.append(loss.total.detach())
-    state = optimizer.state[next(p for n, p in named(module) if n == "model.posterior.loc")]
+    state = optimizer.state[next(p for n, p in named(module) if n.endswith("posterior.loc"))]
     found |= {f"local {n}": torch.tensor(local(p).shape) for n, p in named(module)}
     found |= {"local moment": torch.tensor(local(state["exp_avg"]).shape)}
     found |= {n: whole(p) for n, p in named(module)}
+    state = get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))
+    whole_state = {n.removeprefix("module."): value for n, value in state.items()}
+    found |= {f"saved {n}": whole(p) for n, p in whole_state.items() if n.endswith("loc")}
     return found | {"losses": torch.stack(losses)}
+
+
+def layer(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def named(module):
@@ -101,6 +109,9 @@ def main(folder: Path) -> None:
     mesh = init_device_mesh("cpu", (world,))
 
     def sharded(module):
+        for group in getattr(module.model, "parts", ()):
+            fully_shard(group, mesh=mesh)
+            register_fsdp_forward_method(group, "inside")
         for block in getattr(module.model.module, "blocks", ()):
             fully_shard(block, mesh=mesh)
         return fully_shard(module, mesh=mesh)
@@ -110,6 +121,10 @@ def main(folder: Path) -> None:
         results[f"sharded {name}"] = trained(sharded, rank, world, **options)
         results[f"wrapped {name}"] = trained(DistributedDataParallel, rank, world, **options)
     results["sharded adapted"] = trained(sharded, rank, world, adapted=True)
+    for samples in (1, 3):
+        results[f"sharded groups {samples}"] = trained(
+            sharded, rank, world, by=layer, samples=samples
+        )
     results["own draws"] = trained(sharded, rank, world, spread=100)
     flat = {f"{key}/{name}": t for key, found in results.items() for name, t in found.items()}
     save_file(flat, folder / f"{rank}.safetensors")

@@ -9,9 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.training.sharded_ranks import CASES, trained
+from tests.training.sharded_ranks import CASES, layer, trained
 
 SCRIPT = Path(__file__).with_name("sharded_ranks.py")
+
+MORE = {
+    "adapted": {"adapted": True},
+    "groups 1": {"by": layer, "samples": 1},
+    "groups 3": {"by": layer, "samples": 3},
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +45,18 @@ def of(found, case):
 
 @pytest.mark.parametrize(
     ("way", "case"),
-    [*[(way, case) for way in ("sharded", "wrapped") for case in CASES], ("sharded", "adapted")],
+    [
+        *[(way, case) for way in ("sharded", "wrapped") for case in CASES],
+        *[("sharded", case) for case in MORE],
+    ],
 )
 def test_two_processes_have_the_losses_and_gradients_of_one(ranks, way, case):
-    options = CASES.get(case, {"adapted": True})
+    options = (CASES | MORE)[case]
     alone = trained(lambda module: module, **options)
     first, second = (of(found, f"{way} {case}") for found in ranks)
     assert torch.allclose((first["losses"] + second["losses"]) / 2, alone["losses"], atol=1e-6)
     for name, wanted in alone.items():
-        if name != "losses" and not name.startswith("local"):
+        if name != "losses" and not name.startswith(("local", "saved")):
             assert torch.allclose(first[name], wanted, atol=1e-6), name
             assert torch.equal(first[name], second[name])
 
@@ -60,6 +69,22 @@ def test_parameters_prior_and_adam_s_state_are_parted(ranks):
         parts = [found[f"local {name}"].item() for found in both]
         assert sum(parts) == weights
         assert max(parts) <= -(-weights // 2)
+
+
+def test_groups_are_parted_one_by_one(ranks):
+    both = [of(found, "sharded groups 1") for found in ranks]
+    sizes = {f"model.groups.{name}.posterior.loc": size for name, size in (("0", 32), ("2", 9))}
+    for name, size in sizes.items():
+        assert sum(found[f"local {name}"].item() for found in both) == size
+        assert max(found[f"local {name}"].item() for found in both) <= -(-size // 2)
+
+
+def test_the_whole_state_can_be_had_for_saving(ranks):
+    for case in ("sharded one draw", "sharded groups 1"):
+        found = of(ranks[0], case)
+        saved = {n.removeprefix("saved "): v for n, v in found.items() if n.startswith("saved ")}
+        assert saved
+        assert all(torch.equal(value, found[name]) for name, value in saved.items())
 
 
 def test_blocks_of_a_frozen_trunk_are_parted_too(ranks):

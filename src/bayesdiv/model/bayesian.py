@@ -1,9 +1,9 @@
 """Any module turned Bayesian: its weights become draws of a posterior over one flat vector."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, place,
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
 from bayesdiv.model.recomputing import called_with, may_recompute
+
+Made = TypeVar("Made")
 
 
 class Bayesian(nn.Module):
@@ -138,6 +140,14 @@ class Bayesian(nn.Module):
     @property
     def _posterior(self) -> Posterior:
         return cast(Posterior, self.posterior)
+
+    def inside(self, make: Callable[[], Made]) -> Made:
+        """What is made of the posterior and the prior: the one door for `Objective`.
+
+        Where a group of weights is sharded by itself, `register_fsdp_forward_method(group,
+        "inside")` has its parameters gathered for this time alone.
+        """
+        return make()
 
     def make_shardable(self) -> None:
         """Let what a prior has per weight be frozen parameters, which `fully_shard` shards."""

@@ -1,6 +1,7 @@
 """What is minimised: the paper's loss F = λ D(q ‖ p) - E_q[log p(data | w)], for one example."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, cast
 from weakref import ref
 
@@ -194,7 +195,7 @@ class Objective(nn.Module):
 
     def _separable(self, model: nn.Module, x: Inputs) -> bool:
         """Whether the loss is a sum over draws that may be differentiated one by one."""
-        if not torch.is_grad_enabled() or compiling():
+        if not torch.is_grad_enabled() or compiling() or _parted(self._bayesian(model)):
             return False
         alpha = getattr(self.divergence, "alpha", None)
         learned = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
@@ -246,11 +247,16 @@ class Objective(nn.Module):
 
     def _looked_up(self, model: nn.Module) -> _Known:
         modules = bayesian_modules(model)
-        pairs = [(module.q(), module.p()) for module in modules]
-        rules = [(_kind(q, p), self._found(q, p)) for q, p in pairs]
-        samples = any(self._samples(q, p) for q, p in pairs)
-        priors = [_fixed_prior(module, p) for module, (_, p) in zip(modules, pairs, strict=True)]
-        return _Known(ref(model), modules, rules, priors, samples)
+        found = [module.inside(partial(self._facts, module)) for module in modules]
+        rules, priors, samples = zip(*found, strict=True) if found else ((), (), ())
+        return _Known(ref(model), modules, list(rules), list(priors), any(samples))
+
+    def _facts(
+        self, module: Bayesian
+    ) -> tuple[tuple[_Kind, Prepared], tuple[Distribution, _Sources] | None, bool]:
+        """The rule of a module, its prior if that may be kept, whether it needs the draws."""
+        q, p = module.q(), module.p()
+        return (_kind(q, p), self._found(q, p)), _fixed_prior(module, p), self._samples(q, p)
 
     def _found(self, q: Distribution, p: Distribution) -> Prepared:
         """The rule for pairs like this one, of a product, of its members or of all weights."""
@@ -291,18 +297,22 @@ class Objective(nn.Module):
         modules = self._bayesian(model)
         if not modules:
             return (), None
-        weights, totals = [], []
-        for index, module in enumerate(modules):
-            if not _is_product_draw(module):
-                weights.append(module.draw(samples, autocast_dtype(module.loc.device)))
-                totals.append(self._total(index, module, weights[-1]))
-                continue
-            q, p = module.q(), self._prior(model, index, module)
-            rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
-            drawn, total = rule.draw_and_total(q, p, samples, dtype)
-            weights.append(drawn)
-            totals.append(total if drawn.dim() > 2 else total.sum())
-        return tuple(weights), _added_up(totals)
+        pairs = [
+            module.inside(partial(self._one_drawn, model, index, module, samples))
+            for index, module in enumerate(modules)
+        ]
+        return tuple(drawn for drawn, _ in pairs), _added_up([total for _, total in pairs])
+
+    def _one_drawn(
+        self, model: nn.Module, index: int, module: Bayesian, samples: int
+    ) -> tuple[Tensor, Tensor]:
+        if not _is_product_draw(module):
+            drawn = module.draw(samples, autocast_dtype(module.loc.device))
+            return drawn, self._total(index, module, drawn)
+        q, p = module.q(), self._prior(model, index, module)
+        rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
+        drawn, total = rule.draw_and_total(q, p, samples, dtype)
+        return drawn, total if drawn.dim() > 2 else total.sum()
 
     def _prior(self, model: nn.Module, index: int, module: Bayesian) -> Distribution:
         """The prior; a small one is made once, as long as what it is made from stays."""
@@ -387,6 +397,11 @@ class LossModule(nn.Module):
         if not compiling() and not self.objective.is_prepared(self.model):
             self.objective.prepare(self.model)
         return self.objective.terms(self.model, x, y, share)
+
+
+def _parted(modules: Sequence[Bayesian]) -> bool:
+    """Whether posteriors are sharded one by one, so that no part of the loss sees them all."""
+    return any(hasattr(p, "device_mesh") for m in modules for p in m.posterior.parameters())
 
 
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
