@@ -37,7 +37,9 @@ def traced(graph: nn.Module, example: Sequence[Tensor]) -> ExportedProgram:
             whole = torch.export.export(
                 graph, several, dynamic_shapes=(tuple({0: rows} for _ in several),)
             )
-            program: ExportedProgram = whole.run_decompositions({})
+            program: ExportedProgram = (
+                whole.run_decompositions({}) if any(map(_writes, whole.graph.nodes)) else whole
+            )
         except Exception as error:
             line = " ".join(str(error).split())[:300]
             raise ValueError(
@@ -81,6 +83,11 @@ def shared(program: ExportedProgram) -> None:
             graph.erase_node(node)
     graph.eliminate_dead_code()
     program.graph_module.recompile()
+
+
+def _writes(node: Node) -> bool:
+    """Whether an operation changes a tensor in place, so that its order counts."""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
 def _random(node: Node) -> bool:
