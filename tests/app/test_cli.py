@@ -958,6 +958,7 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
     [
         ([], "a command must be given, one of compare, train"),
         (["no_such_command"], "got no_such_command; see bayesdiv --help"),
+        (["predit"], "got predit; did you mean predict?"),
         (["evaluate", "no_such_run"], "no_such_run"),
         (["show", "no_such_run"], "there is no run"),
         (["compare", "digits", "--divergences", "JSA:2"], "alpha must lie in [0, 1], got 2.0"),

@@ -129,6 +129,8 @@ def _answered(arguments: Sequence[str]) -> None:
         if {"-h", "--help", "--version"} & set(arguments[:1]):
             plain.parse_args(arguments)
         got = f", got {arguments[0]}" if arguments else ""
+        close = difflib.get_close_matches(arguments[0], known, n=1) if arguments else []
+        got += f"; did you mean {close[0]}?" if close else ""
         sys.stderr.write(
             f"bayesdiv: a command must be given, one of {', '.join(known)}{got}; "
             "see bayesdiv --help\n"

@@ -7,7 +7,7 @@ import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app.console import note, print_metrics
-from bayesdiv.app.data.files import KNOWN, read
+from bayesdiv.app.data.files import KNOWN, as_trained, read
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.experiment import evaluate as measured
@@ -47,7 +47,8 @@ def _on_new_rows(
 ) -> dict[str, float]:
     """The metrics of the rows of a file that can be read and have a target."""
     encoder, target = encoder_of(told), told["target"]
-    frame = read(settings.new, encoder, written_of(settings, told["data"]))
+    written = as_trained(settings.new, encoder, written_of(settings, told["data"]))
+    frame = read(settings.new, encoder, written)
     if target not in frame.columns:
         raise DataError(f"{settings.new} must have the target {target!r} to be evaluated on")
     problems = encoder.problems(frame)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesdiv.app import runs, unlike
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.files import KNOWN, read, read_text
+from bayesdiv.app.data.files import KNOWN, as_trained, read, read_text
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.options import add_written, command_parser, written_of
 from bayesdiv.app.settings import encoder_of, restore, task_of
@@ -51,7 +51,8 @@ def predict(settings: Namespace) -> None:
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run))
-    encoder, written = encoder_of(told), written_of(settings, told["data"])
+    encoder = encoder_of(told)
+    written = as_trained(settings.data, encoder, written_of(settings, told["data"]))
     frame = read(settings.data, encoder, written)
     problems = encoder.problems(frame)
     good = np.array([not problem for problem in problems])

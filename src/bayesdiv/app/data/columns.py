@@ -2,7 +2,6 @@
 
 import math
 import re
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.values import format_of, parsed, pointed, unit_of, words_for
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 _DATES = {"date", "datetime", "datetime64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
-_UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
 _DAY = 86_400e9  # nanoseconds
 MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
-FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 
 
 @dataclass(frozen=True)
@@ -123,13 +121,13 @@ class Dates(Numeric):
     @classmethod
     def learned(cls, column: "Series") -> dict[str, Any]:
         """The format that all values fit."""
-        return {"format": format_of(column)[0] if _kind(column) == "string" else ""}
+        return {"format": format_of(column)[0] if words_for(column) == "string" else ""}
 
     def values(self, column: "Series") -> NDArray[np.float64]:
         """Days since 1970, NaN where a value is no date of the format."""
         import pandas as pd
 
-        how = self.format if self.format and _kind(column) == "string" else None
+        how = self.format if self.format and words_for(column) == "string" else None
         times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
         return (
             np.where(times.isna(), np.nan, times.astype("datetime64[ns, UTC]").astype("int64"))
@@ -246,7 +244,7 @@ Kind = Numeric | OneHot | Filled
 
 def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
     """How a column without missing values can be encoded."""
-    found = _kind(column)
+    found = words_for(column)
     if found in _NUMBERS:
         return Numeric
     if found in _DATES:
@@ -264,66 +262,10 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
     return OneHot
 
 
-def _kind(column: "Series") -> str:
-    """What the values are, in pandas' words."""
-    from pandas.api.types import infer_dtype
-
-    return "floating" if column.dtype.kind in "iuf" else str(infer_dtype(column, skipna=True))
-
-
 def _holds_objects(column: "Series") -> bool:
     """Whether a column that pandas calls mixed holds more than numbers, text and bools."""
     plain = (str, int, float, bool, np.generic)
-    return _kind(column) == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
-
-
-def unit_of(column: "Series") -> str | None:
-    """The unit that stands beside every number of a column of text, such as € or %; or None.
-
-    Examples:
-        >>> import pandas as pd
-        >>> unit_of(pd.Series(["5%", "10%"])), unit_of(pd.Series(["5%", "10 kg"]))
-        ('%', None)
-    """
-    if _kind(column) != "string" or column.dtype.name == "category":
-        return None
-    found = column.dropna().drop_duplicates().str.fullmatch(_UNIT)
-    if not len(found) or not found.all():
-        return None
-    units = column.dropna().str.extract(f"^{_UNIT}$")[0].unique()
-    return str(units[0]) if len(units) == 1 else None
-
-
-def format_of(column: "Series") -> list[str]:
-    """The formats that every value of a column of text fits as a date, the likeliest first.
-
-    Examples:
-        >>> import pandas as pd
-        >>> format_of(pd.Series(["2024-01-31"])), format_of(pd.Series(["1/2/2024"]))
-        (['%Y-%m-%d'], ['%m/%d/%Y', '%d/%m/%Y'])
-    """
-    import pandas as pd
-    from pandas.tseries.api import guess_datetime_format
-
-    texts = column.dropna().drop_duplicates()
-    if not len(texts):
-        return []
-    first = str(texts.iloc[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a day comes first, which is what is asked
-        guessed = [
-            guess_datetime_format(first, dayfirst=day) for day in (("." in first), "." not in first)
-        ]
-    whole = [
-        how
-        for how in dict.fromkeys(guessed)
-        if how and "%d" in how and "%Y" in how and "%Y%" not in how
-    ]
-    return [
-        how
-        for how in whole
-        if pd.to_datetime(texts, format=how, errors="coerce", utc=True).notna().all()
-    ]
+    return words_for(column) == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
 
 
 def numbers_of(column: "Series") -> NDArray[np.float64]:
@@ -334,28 +276,18 @@ def numbers_of(column: "Series") -> NDArray[np.float64]:
     return values
 
 
-def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
-    """A column as floats, in this unit or without any, NaN where a value is no such number."""
-    import pandas as pd
-
-    if unit and column.dtype.kind not in "iuf":
-        column = column.map(lambda v: v.strip().removesuffix(unit) if isinstance(v, str) else v)
-    values = pd.to_numeric(column, errors="coerce")
-    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
-
-
 def _check_all(column: "Series", values: NDArray[np.float64], called: str) -> None:
     """Complain of the first value that is no number or date."""
     wrong = np.flatnonzero(np.isnan(values))
     if len(wrong):
-        raise _no_number(column, int(wrong[0]), called)
+        raise no_number(column, int(wrong[0]), called)
 
 
-def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
+def no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
     """What to say of a value that is no number."""
     got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"
-    if called == "numbers" and not np.isnan(parsed(_pointed(column.iloc[[row]]))).any():
+    if called == "numbers" and not np.isnan(parsed(pointed(column.iloc[[row]]))).any():
         grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(column.iloc[row]))
         either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += " with decimal points, not decimal commas"
@@ -374,40 +306,6 @@ def _in_row(problems: list[str]) -> DataError:
     """The first problem, with its row."""
     row = next(k for k, text in enumerate(problems) if text)
     return DataError(f"{problems[row]} in row {row + 1}")
-
-
-def check_text(column: "Series") -> None:
-    """Complain of text that is numbers but for a few values, or for decimal commas."""
-    wrong = odd_ones(column)
-    if wrong.mean() >= FEW_ODD_ONES:
-        still = np.isnan(parsed(_pointed(column)))
-        wrong &= ~still if still.mean() < 0.5 else False
-    if wrong.any():
-        raise _no_number(column, int(wrong.argmax()))
-
-
-def odd_ones(column: "Series") -> NDArray[np.bool_]:
-    """Which values of a column of text, some of them numbers, are none."""
-    if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
-        return np.zeros(len(column), dtype=bool)
-    bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
-    there: NDArray[np.bool_] = column.notna().to_numpy(dtype=bool)
-    return np.isnan(parsed(bare)) & there
-
-
-def _pointed(column: "Series") -> "Series":
-    """Text with its first comma as a decimal point."""
-    return column.astype(str).str.replace(",", ".", n=1, regex=False)
-
-
-def without_odd_ones(column: "Series") -> "Series":
-    """A column that is numbers but for a few values, with these missing; others as they are."""
-    wrong = odd_ones(column)
-    few = wrong.any() and wrong.sum() < FEW_ODD_ONES * column.count()
-    if not few or not np.isnan(parsed(_pointed(column[wrong]))).all():
-        return column
-    there = column.mask(wrong)
-    return there if unit_of(there) else there.astype(float)
 
 
 def label_of(value: object) -> str:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Dates, Filled, Kind, Numeric, OneHot, kind_of, parsed, quoted
+from bayesdiv.app.data.columns import Dates, Filled, Kind, Numeric, OneHot, kind_of, quoted
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.values import parsed
 
 if TYPE_CHECKING:
     from pandas import DataFrame

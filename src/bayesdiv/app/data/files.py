@@ -5,25 +5,25 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bayesdiv.app.data.columns import FEW_ODD_ONES, label_of, quoted
+from bayesdiv.app.data.columns import label_of, quoted
 from bayesdiv.app.data.encoder import Encoder, check_unique
 from bayesdiv.app.data.limits import check_cells, check_size, check_unpacked
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.values import FEW_ODD_ONES, GROUPS, example, plain_numbers, stripped
 from bayesdiv.app.extra import require
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 require("pandas", "pyarrow")
 
 TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
 KNOWN = "a .csv, .tsv, .txt, .xlsx or .parquet file"
-GROUPS = "'’ \u00a0\u202f"  # that may stand between thousands in any file
-_MONEY = "[$€£¥₹]|US\\$"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -107,25 +107,29 @@ def table_of(
     either = written.decimal is None and found.separator == ";"
     groups = GROUPS + ("" if either else "," if decimal == "." else ".")
     columns = {
-        str(name): column.map(label_of, na_action="ignore").astype(object)
+        str(name): stripped(column.map(label_of, na_action="ignore").astype(object))
         if name in texts
-        else plain_numbers(column, decimal, share, groups)
+        else plain_numbers(stripped(column), decimal, share, groups)
         for name, column in found.frame.items()
     }
     notes = tuple(
-        f"column {name!r} is read as numbers: {_example(found.frame[name], column)}"
+        f"column {name!r} is read as numbers: {example(found.frame[name], column)}"
         for name, column in columns.items()
         if column.dtype.kind in "iuf" and found.frame[name].dtype.kind not in "iufb"
     )
     return found._replace(frame=found.frame.assign(**columns), notes=found.notes + notes)
 
 
-def _example(before: "Series", after: "Series") -> str:
-    """A value that Python would not have read, and what it was read as."""
-    import pandas as pd
-
-    odd = (pd.to_numeric(before, errors="coerce").isna() & after.notna()).to_numpy().argmax()
-    return f"{before.iloc[odd]!r} is {after.iloc[odd]:.12g}"
+def as_trained(path: str | Path, encoder: Encoder, written: Written) -> Written:
+    """The same, and without a header where training found none and the file has no such names."""
+    ours = all(re.fullmatch(r"column_\d+", name) for name in encoder.names)
+    if not ours or written.header is not None or Path(path).suffix.lower() not in TEXT:
+        return written
+    named = replace(written, header=True)
+    with suppress(DataError):  # a single row has nothing below it
+        if set(encoder.names) <= set(read_text(path, named)[0].columns):
+            return named
+    return replace(written, header=False)
 
 
 def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFrame", str]:
@@ -330,60 +334,6 @@ def _read_parquet(path: Path) -> Read:
             return Read(file.read().to_pandas(), ",", ())
     except ValueError as problem:  # what Arrow raises for a broken file
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
-
-
-def plain_numbers(
-    column: "Series",
-    decimal: str = ".",
-    share: float = 1 - FEW_ODD_ONES,
-    groups: str = GROUPS + ",",
-) -> "Series":
-    """A column of text with its numbers as Python writes them, if there is at least this share.
-
-    Thousands may be grouped by one of the characters `groups`; a unit that all numbers have
-    stays, behind them; what is in brackets is negative. Other text is left as it is.
-
-    Examples:
-        >>> import pandas as pd
-        >>> plain_numbers(pd.Series(["1,234.50", "7"])).tolist()
-        [1234.5, 7.0]
-        >>> plain_numbers(pd.Series(["€ 1.234,50", "(7 €)"]), ",", groups=".").tolist()
-        ['1234.50 €', '-7 €']
-    """
-    import pandas as pd
-
-    if column.dtype.kind in "iufb" or pd.api.types.infer_dtype(column, skipna=True) != "string":
-        return column
-    pattern = _pattern(decimal, groups)
-    texts = column.dropna().unique()
-    plain = {text: new for text in texts if (new := _plain(pattern.fullmatch(text.strip())))}
-    units = {new.partition(" ")[2] for new in plain.values()}
-    if share and (len(units) != 1 or column.isin(list(plain)).sum() < share * column.count()):
-        return column
-    new = column.astype(object).map(lambda text: plain.get(text, text), na_action="ignore")
-    values = pd.to_numeric(new, errors="coerce")
-    return values if values.count() == column.count() else new
-
-
-def _pattern(decimal: str, groups: str) -> re.Pattern[str]:
-    """Numbers with this decimal sign: a unit of money before or any unit after."""
-    whole = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}})+|\d+"
-    return re.compile(
-        rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
-        rf"(?P<whole>{whole})?(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"
-        r"\s?(?P<after>[^\d\s.,()]{1,8})?(?(open)\))"
-    )
-
-
-def _plain(found: re.Match[str] | None) -> str | None:
-    """A number as Python writes it, with its unit."""
-    if found is None or not (found["whole"] or found["part"]):
-        return None
-    negative = found["open"] or found["minus"] or found["sign"] in ("-", "−")
-    whole = re.sub(r"\D", "", found["whole"] or "0")
-    number = whole + (f".{found['part']}" if found["part"] else "") + (found["power"] or "")
-    unit = found["before"] or found["after"] or ""
-    return f"{'-' if negative else ''}{number}{' ' + unit if unit else ''}"
 
 
 def _reason(problem: UnicodeError) -> str:

@@ -14,15 +14,14 @@ from bayesdiv.app.data.columns import (
     Dates,
     Numeric,
     OneHot,
-    check_text,
-    format_of,
     kind_of,
     numbers_of,
     quoted,
-    without_odd_ones,
 )
 from bayesdiv.app.data.encoder import Encoder, check_finite, check_there, check_unique
+from bayesdiv.app.data.odd import check_text, without_odd_ones
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.values import format_of
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression

@@ -1,0 +1,154 @@
+"""Text as numbers and dates: what people write in the cells of a table, read with pandas."""
+
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pandas import Series
+
+FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
+GROUPS = "'’ \u00a0\u202f"  # that may stand between thousands in any file
+_MONEY = "[$€£¥₹]|US\\$"
+_UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
+
+
+def words_for(column: "Series") -> str:
+    """What the values are, in pandas' words."""
+    from pandas.api.types import infer_dtype
+
+    return "floating" if column.dtype.kind in "iuf" else str(infer_dtype(column, skipna=True))
+
+
+def unit_of(column: "Series") -> str | None:
+    """The unit that stands beside every number of a column of text, such as € or %; or None.
+
+    Examples:
+        >>> import pandas as pd
+        >>> unit_of(pd.Series(["5%", "10%"])), unit_of(pd.Series(["5%", "10 kg"]))
+        ('%', None)
+    """
+    if words_for(column) != "string" or column.dtype.name == "category":
+        return None
+    found = column.dropna().drop_duplicates().str.fullmatch(_UNIT)
+    if not len(found) or not found.all():
+        return None
+    units = column.dropna().str.extract(f"^{_UNIT}$")[0].unique()
+    return str(units[0]) if len(units) == 1 else None
+
+
+def format_of(column: "Series") -> list[str]:
+    """The formats that every value of a column of text fits as a date, the likeliest first.
+
+    Examples:
+        >>> import pandas as pd
+        >>> format_of(pd.Series(["2024-01-31"])), format_of(pd.Series(["1/2/2024"]))
+        (['%Y-%m-%d'], ['%m/%d/%Y', '%d/%m/%Y'])
+    """
+    import pandas as pd
+    from pandas.tseries.api import guess_datetime_format
+
+    texts = column.dropna().drop_duplicates()
+    if not len(texts):
+        return []
+    first = str(texts.iloc[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a day comes first, which is what is asked
+        guessed = [
+            guess_datetime_format(first, dayfirst=day) for day in (("." in first), "." not in first)
+        ]
+    whole = [
+        how
+        for how in dict.fromkeys(guessed)
+        if how and "%d" in how and "%Y" in how and "%Y%" not in how
+    ]
+    return [
+        how
+        for how in whole
+        if pd.to_datetime(texts, format=how, errors="coerce", utc=True).notna().all()
+    ]
+
+
+def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
+    """A column as floats, in this unit or without any, NaN where a value is no such number."""
+    import pandas as pd
+
+    if unit and column.dtype.kind not in "iuf":
+        column = column.map(lambda v: v.strip().removesuffix(unit) if isinstance(v, str) else v)
+    values = pd.to_numeric(column, errors="coerce")
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+
+
+def pointed(column: "Series") -> "Series":
+    """Text with its first comma as a decimal point."""
+    return column.astype(str).str.replace(",", ".", n=1, regex=False)
+
+
+def stripped(column: "Series") -> "Series":
+    """Text without the spaces around it; other columns as they are."""
+    return column.str.strip() if words_for(column) == "string" else column
+
+
+def plain_numbers(
+    column: "Series",
+    decimal: str = ".",
+    share: float = 1 - FEW_ODD_ONES,
+    groups: str = GROUPS + ",",
+) -> "Series":
+    """A column of text with its numbers as Python writes them, if there is at least this share.
+
+    Thousands may be grouped by one of the characters `groups`; a unit that all numbers have
+    stays, behind them; what is in brackets is negative. Other text is left as it is.
+
+    Examples:
+        >>> import pandas as pd
+        >>> plain_numbers(pd.Series(["1,234.50", "7"])).tolist()
+        [1234.5, 7.0]
+        >>> plain_numbers(pd.Series(["€ 1.234,50", "(7 €)"]), ",", groups=".").tolist()
+        ['1234.50 €', '-7 €']
+    """
+    import pandas as pd
+
+    if column.dtype.kind in "iufb" or pd.api.types.infer_dtype(column, skipna=True) != "string":
+        return column
+    pattern = _pattern(decimal, groups)
+    texts = column.dropna().unique()
+    plain = {text: new for text in texts if (new := _plain(pattern.fullmatch(text.strip())))}
+    units = {new.partition(" ")[2] for new in plain.values()}
+    if share and (len(units) != 1 or column.isin(list(plain)).sum() < share * column.count()):
+        return column
+    new = column.astype(object).map(lambda text: plain.get(text, text), na_action="ignore")
+    values = pd.to_numeric(new, errors="coerce")
+    return values if values.count() == column.count() else new
+
+
+def _pattern(decimal: str, groups: str) -> re.Pattern[str]:
+    """Numbers with this decimal sign: a unit of money before or any unit after."""
+    whole = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}})+|\d+"
+    return re.compile(
+        rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
+        rf"(?P<whole>{whole})?(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"
+        r"\s?(?P<after>[^\d\s.,()]{1,8})?(?(open)\))"
+    )
+
+
+def _plain(found: re.Match[str] | None) -> str | None:
+    """A number as Python writes it, with its unit."""
+    if found is None or not (found["whole"] or found["part"]):
+        return None
+    negative = found["open"] or found["minus"] or found["sign"] in ("-", "−")
+    whole = re.sub(r"\D", "", found["whole"] or "0")
+    number = whole + (f".{found['part']}" if found["part"] else "") + (found["power"] or "")
+    unit = found["before"] or found["after"] or ""
+    return f"{'-' if negative else ''}{number}{' ' + unit if unit else ''}"
+
+
+def example(before: "Series", after: "Series") -> str:
+    """A value that Python would not have read, and what it was read as."""
+    import pandas as pd
+
+    odd = (pd.to_numeric(before, errors="coerce").isna() & after.notna()).to_numpy().argmax()
+    return f"{before.iloc[odd]!r} is {after.iloc[odd]:.12g}"
