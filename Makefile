@@ -19,7 +19,7 @@ lint: $(READY)
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_house.py
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The tables and figures of the paper, from the committed results, into reproduced/.
 paper: $(READY)
