@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,7 +23,7 @@ from bayesdiv.app.tuning.study import opened
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
-def until(condition, seconds=90) -> None:
+def until(condition, seconds=300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -65,10 +67,35 @@ def test_workers_end_with_their_caller_and_leave_their_settings_waiting(how, tmp
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
     os.kill(caller.pid, how)
     caller.join(60)
-    until(lambda: not any(map(alive, pids)), seconds=15)
+    until(lambda: not any(map(alive, pids)), seconds=30)
     found = studies.trials(Search(tmp_path / "s.db"))
     assert [tried.state for tried in found] == ["stopped"] * 2 + ["waiting"] * 3
     assert {t.retry_of: t.settings for t in found[3:]} == {t.number: t.settings for t in found[:2]}
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_command_and_its_workers_with_one_sentence(tmp_path):
+    """As batch systems and containers send it; the same command goes on."""
+    options = ["--workers", "2", "--trials", "9", "--epochs", "2000", "--divergence", "KL"]
+    command = [sys.executable, "-m", "bayesdiv", "tune", "diabetes", *options, "--out", "t"]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    search = Search(tmp_path / "t" / "search.db", "diabetes-KL")
+
+    def at_work() -> bool:
+        there = search.storage.exists()
+        return there and [t.state for t in studies.trials(search)].count("running") == 2
+
+    try:
+        until(at_work)
+        child.send_signal(signal.SIGTERM)
+        _, said = child.communicate(timeout=90)
+    finally:
+        child.kill()
+    assert child.returncode == 143
+    assert "stopped by SIGTERM; the same command goes on from here" in said
+    assert "Traceback" not in said
+    states = [tried.state for tried in studies.trials(search)]
+    assert sorted(states) == ["stopped"] * 2 + ["waiting"] * 9
 
 
 def at_sleep(trial: optuna.Trial) -> float:
