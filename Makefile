@@ -41,7 +41,7 @@ peers:
 	PYTHON=$(PYTHON) bash benchmarks/peers.sh
 
 clean:
-	rm -rf $(VENV) .clients .peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients .peers .transformer-peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
