@@ -178,6 +178,8 @@ def test_the_checksum_is_that_of_the_weights(tmp_path):
         ({"calibration": (Sets(0.9, None, torch.ones(1)),)}, r"fit them with share=1.0"),
         ({"calibration": (Sets(0.9, 1.0, torch.ones(2)),)}, r"one threshold for all rows, got 2"),
         ({"calibration": ("spread",)}, r"calibration must hold what"),
+        ({"weights": (torch.full((2, 114), torch.nan),)}, r"weights must be finite, got draws"),
+        ({"weights": (torch.zeros(2, 3, 114),)}, r"one network, got a stack of trials"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_sentence(changes, sentence):

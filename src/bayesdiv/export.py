@@ -1,5 +1,6 @@
 """A trained model as one file that other programs can run, with its uncertainty."""
 
+import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -108,13 +109,13 @@ def export(
         raise ValueError(f"level must lie inside (0, 1), got {level}")
     check_calibration(calibration)
     kept = _kept(net, samples, weights, calibration)
-    if kept and kept[0].dim() > 2:
-        raise ValueError("a file holds one network, got a stack of trials: export one of them")
+    _check_draws(kept)
     names, leaves = _named(example)
     encoded = None
     if columns is not None:
         encoded, leaves = _encoded(columns, leaves)
         names = ("columns",)
+    likelihood = copy.deepcopy(likelihood).cpu().eval()
     served = Served(likelihood, level, units or Units(), tuple(calibration))
     keywords = names if isinstance(example, Mapping) else None
     graph = Graph(net, kept, served, encoded, precision or Rounded(), outputs, keywords)
@@ -137,6 +138,13 @@ def _kept(
         for spread in calibration:
             kept = spread(net, kept) if isinstance(spread, Spread) else kept
     return kept
+
+
+def _check_draws(weights: Weights) -> None:
+    if any(drawn.dim() != 2 for drawn in weights):
+        raise ValueError("a file holds one network, got a stack of trials: export one of them")
+    if not all(bool(drawn.isfinite().all()) for drawn in weights):
+        raise ValueError("weights must be finite, got draws with NaN or infinite ones: train again")
 
 
 def _named(example: Inputs) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
