@@ -38,7 +38,7 @@ def test_the_joint_density_is_that_of_scipy(family):
 def test_draws_have_the_mean_and_the_covariance_of_the_posterior(family):
     posterior = bent(family)
     torch.manual_seed(0)
-    drawn = posterior.rsample(200_000).detach()
+    drawn = posterior.rsample(50_000).detach()
     assert torch.allclose(drawn.mean(0), posterior.mean, atol=0.03)
     covariance = posterior.distribution().covariance_matrix
     assert torch.allclose(drawn.T.cov(), covariance, atol=0.05, rtol=0.03)
