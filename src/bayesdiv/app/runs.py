@@ -152,8 +152,29 @@ def identity(settings: Mapping[str, Any]) -> str:
         >>> identity(one) == identity({**one, "data": {"data": "there.csv"}})
         True
     """
-    kept = {key: value for key, value in settings.items() if key not in ELSEWHERE}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return _digest({key: value for key, value in settings.items() if key not in ELSEWHERE})
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_sealed(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    """Write JSON beside the settings of a run, with a checksum over both."""
+    both = {**content, "settings": identity(read_json(folder / SETTINGS))}
+    write_json(folder / name, {**both, "checksum": _digest(both)})
+
+
+def read_sealed(folder: Path, name: str) -> dict[str, Any]:
+    """Read what `write_sealed` wrote, or complain of a file that is damaged or of another run."""
+    content = read_json(folder / name)
+    both = content if isinstance(content, dict) else {}
+    checksum = both.pop("checksum", None)
+    if checksum != _digest(both):
+        raise RunError(f"{folder / name} is damaged: its content does not fit its checksum")
+    if both.pop("settings", None) != identity(read_json(folder / SETTINGS)):
+        raise RunError(f"{folder / name} does not fit the settings beside it: it is of another run")
+    return both
 
 
 def check_identity(path: Path, settings: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ def write(folder: Path, splits: Splits) -> None:
     distance = Mahalanobis.fit(splits.train.x.flatten(1), y)
     scores = distance(splits.validation.x.flatten(1))[:MOST_SCORES]
     content = {"distance": distance.state(), "scores": scores.tolist()}
-    runs.write_json(folder / FILE, content)
+    runs.write_sealed(folder, FILE, content)
 
 
 def flags(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
@@ -40,7 +40,7 @@ def flags(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
     """
     if not (folder / FILE).exists():
         return None
-    saved: Any = runs.read_json(folder / FILE)
+    saved: Any = runs.read_sealed(folder, FILE)
     try:
         distance = Mahalanobis.from_state(saved["distance"])
         scores = torch.tensor(saved["scores"], dtype=torch.float64)

@@ -79,6 +79,8 @@ def _run(arguments: Sequence[str]) -> None:
         check(arguments)
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(together(arguments)))
+    except OverflowError:
+        complain("a number in an argument or in the config is larger than a computer's can be")
     except (*_MISTAKES, ArgumentError) as error:
         complain(_plain(str(error), arguments[0]))
     try:
