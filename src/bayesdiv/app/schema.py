@@ -69,7 +69,7 @@ def fits(value: Any, kind: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in inner)
     if origin is tuple:
-        each = inner[:1] * len(value) if ... in inner and isinstance(value, list) else inner
+        each = inner[:1] * len(value) if ... in inner and isinstance(value, list | tuple) else inner
         is_list = isinstance(value, list | tuple) and len(each) == len(value)
         return is_list and all(map(fits, value, each))
     if origin is dict:
