@@ -90,7 +90,7 @@ def work(
 ) -> None:
     """Run trials until none is left or the time is up; each is a line of a CSV file once done."""
     began, running = time.perf_counter(), dict[Future[dict[str, Any]], Any]()
-    fresh = not path.exists()
+    fresh = not path.exists() or not path.stat().st_size
     with (
         path.open("a", newline="") as file,
         ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool,
@@ -98,6 +98,7 @@ def work(
         writer = csv.DictWriter(file, fields)
         if fresh:
             writer.writeheader()
+            file.flush()
         while left or running:
             while left and len(running) < processes and time.perf_counter() - began < limit:
                 running[pool.submit(run, left[0])] = left.pop(0)

@@ -137,7 +137,8 @@ class Experiment:
         """Predictions with the run's number of draws, the same in every call."""
         samples = samples or self.training.test_samples
         seed = self.training.seed
-        return predict(self.model, self.likelihood, x, samples, batch_size=512, seed=seed)
+        given = self.model.inputs(x) if isinstance(self.model, Away) else x
+        return predict(self.model, self.likelihood, given, samples, batch_size=512, seed=seed)
 
     @property
     def learned(self) -> list[Bayesian]:

@@ -12,6 +12,7 @@ from bayesdiv.model.priors import Prior
 MOST_PLACES = 500  # training rows that are kept
 MOST_RATED = 2000  # rows that find the usual distance
 USUAL = 0.99  # share of the rows whose distance to their nearest neighbour is usual
+AT_A_TIME = 4096  # rows whose distances are found at once
 SLOPE_ROWS, SLOPE_DRAWS = 200, 16  # from which the slopes are found
 
 
@@ -68,18 +69,29 @@ class Away(nn.Module):
         self.register_buffer("slopes", torch.zeros(columns))
         self.register_buffer("reach", torch.tensor(0.0))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The outputs; those of training rows are the network's own."""
+    def forward(self, x: Tensor, excess: Tensor | None = None) -> Tensor:
+        """The outputs; those of training rows are the network's own.
+
+        Args:
+            x: rows.
+            excess: theirs, where it is found once for all draws, see `inputs`.
+        """
         outputs: Tensor = self.network(x)
         if self.training:
             return outputs
-        shift = self.size(self.excess(x)).repeat_interleave(self.locations, -1)
+        away = self.excess(x) if excess is None else excess
+        shift = self.size(away).repeat_interleave(self.locations, -1)
         return outputs + pad(shift, (0, outputs.shape[-1] - shift.shape[-1]))
 
     def excess(self, x: Tensor) -> Tensor:
         """How far beyond the usual distance the next training row is, (…, rows, 1)."""
         nearest = _distances(x * self.slopes, self.places).amin(-1, keepdim=True)
         return (nearest - self.reach).clamp(min=0)
+
+    @torch.no_grad()
+    def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and their excess, as `predict` takes them: the distances are then found once."""
+        return x, torch.cat([self.excess(part) for part in x.split(AT_A_TIME)])
 
     def settle(self, x: Tensor) -> None:
         """Learn from the training rows which distances are usual, and what they mean."""
@@ -122,6 +134,5 @@ class _Size(nn.Module):
 
 
 def _distances(x: Tensor, places: Tensor) -> Tensor:
-    """Between rows, (…, rows, places); row by row, so that a batch has the numbers of its rows."""
-    mode = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(x, places, compute_mode=mode)
+    """Between rows, (…, rows, places), by a product of matrices: what it rounds is below reach."""
+    return torch.cdist(x, places, compute_mode="use_mm_for_euclid_dist")

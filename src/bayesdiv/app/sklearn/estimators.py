@@ -1,14 +1,14 @@
 """The two estimators: quantities and classes."""
 
 import math
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.distributions import Categorical
 
@@ -16,6 +16,8 @@ from bayesdiv.app.families import Floats, Moments, check_targets, family_of, in_
 from bayesdiv.app.sklearn.choice import chosen
 from bayesdiv.app.sklearn.rows import distinct, repeats_of, standardised
 from bayesdiv.app.sklearn.tabular import Tabular
+from bayesdiv.calibration import Central, Intervals, Scaled, Sets
+from bayesdiv.compute.streams import seeded
 from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.predictive import Predictive
 
@@ -31,7 +33,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     where n_i is the sample weight of row i, 1 if none is given, and the network says both the mean
     f and the noise s of a row. Predictions are the mixture over members and weight draws. Columns
     and targets are standardised inside; rows that are equal are learned as one that counts for
-    more, so the order of the rows does not matter.
+    more, so the order of the rows does not matter. A DataFrame may have text, booleans, dates and
+    gaps: scikit-learn's encoders and imputers make numbers of them, with a column that marks gaps.
 
     Each member learns from nine tenths of the rows, two by two from the same; the fit goes on
     while the likelihood of the other tenth rises, and keeps the weights that were best. What it did
@@ -44,6 +47,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             three normals; "log_normal" or "gamma" for positive targets; "poisson" or
             "negative_binomial" for counts; "auto" tries those that the targets allow and takes the
             one with the highest likelihood of rows held out.
+        class_weight: for `BayesianClassifier`: "balanced", or a weight per class.
         strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and `KL()` this is the ELBO.
         network: from the numbers of inputs and outputs to a module; None is an MLP of `hidden`
             units. An estimator that is saved or sent to other processes needs one that can be
@@ -64,6 +68,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             best epoch. None is a tenth, or 0 with `epochs` given or fewer than 20 rows; 0 learns
             from all and keeps the last epoch.
         seconds: after which a fit without `epochs` ends, with a `ConvergenceWarning`.
+        warm_start: whether a fit begins at the weights, and in the units, of the fit before it.
+        verbose: prints the loss every so many epochs; 0 prints nothing.
         random_state: makes fits repeatable, as everywhere in scikit-learn.
         device: where it is trained; predictions are made on the CPU.
 
@@ -94,14 +100,19 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
         with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
         """
-        x, quantity = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        if self.class_weight is not None:
+            raise ValueError(f"class_weight is for a classifier, got {self.class_weight!r}")
+        x, quantity = self._read(X, y, multi_output=True, y_numeric=True)
         self._target_shape = quantity.shape[1:]
         quantity = quantity.reshape(len(x), -1).astype(np.float64)
         rows = distinct(x, quantity, repeats_of(sample_weight, len(x)))
-        self.family_, said = chosen(self, rows)
+        said = ""
+        if not self._warm:
+            self.family_, said = chosen(self, rows)
         check_targets(self.family_, rows.y)
         family = family_of(self.family_)
-        self._targets = family.units(rows.y, rows.repeats)
+        if not self._warm:
+            self._targets = family.units(rows.y, rows.repeats)
         units = Moments(*self._targets[:2])
         values, targets = standardised(rows.y, units), rows.y.shape[1]
         self._fit(
@@ -133,12 +144,41 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         return mean, self._shaped(_deviation(found, torch.from_numpy(self._targets.scale)))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
-        """Lower and upper ends of the central intervals that hold a target with this probability.
+        """Lower and upper ends of intervals that hold a target with this probability.
 
-        These are quantiles of the mixture over weight draws, noise included.
+        Before `calibrate` these are quantiles of the mixture over weight draws, noise included:
+        right as far as the model is, and nothing is promised. After it they are split-conformal:
+        whatever the model, a new target lies inside with probability `level` or more, on average
+        over calibration rows and new rows that are exchangeable. That is no promise for a single
+        row or a group of rows. With n calibration rows, levels above n/(n + 1) have infinite ends.
         """
-        low, high = self.predictive(X).interval(level)
+        found = self.predictive(X)
+        low, high = found.interval(level) if self._calibration is None else self._held(found, level)
         return self._shaped(low), self._shaped(high)
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Make the intervals keep their level, by rows that the fit has not seen.
+
+        Examples:
+            >>> rng = np.random.default_rng(0)
+            >>> X = rng.normal(size=(300, 2))
+            >>> y = X[:, 0] + rng.normal(size=300)
+            >>> model = BayesianRegressor(epochs=5, random_state=0).fit(X[:100], y[:100])
+            >>> low, high = model.calibrate(X[100:200], y[100:200]).predict_interval(X[200:])
+            >>> bool(np.mean((low <= y[200:]) & (y[200:] <= high)) > 0.8)
+            True
+        """
+        found = self.predictive(X)
+        given = np.asarray(y, dtype=np.float64).reshape(tuple(found.mean.shape))
+        self._calibration = found, torch.from_numpy(given)
+        return self
+
+    def _held(self, found: Predictive, level: float) -> tuple[Tensor, Tensor]:
+        """Conformal intervals; those of positive targets and counts stay where these can be."""
+        assert self._calibration is not None
+        bounded = family_of(self.family_).holds != "numbers"
+        score = Central() if bounded else Scaled()
+        return Intervals.fit(*self._calibration, level, score=score)(found)
 
     def _shaped(self, values: Tensor) -> Floats:
         """An array with as many axes as the targets had."""
@@ -173,11 +213,15 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
         with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
         """
-        x, label = validate_data(self, X, y, dtype=np.float64)
+        x, label = self._read(X, y)
         check_classification_targets(label)
         repeats = repeats_of(sample_weight, len(x))
+        repeats = repeats * compute_sample_weight(self.class_weight, label)
         counts = repeats > 0  # a class without a row that counts is none
+        before = self.classes_ if self._warm else None
         self.classes_, number = np.unique(label[counts], return_inverse=True)
+        if before is not None and not np.array_equal(before, self.classes_):
+            raise ValueError(f"warm_start needs the classes {before}, got {self.classes_}")
         if len(self.classes_) < 2:
             raise ValueError(f"y must have two classes or more, got one class: {self.classes_[0]}")
         rows = distinct(x[counts], number[:, None].astype(np.float64), repeats[counts])
@@ -192,6 +236,30 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities of the classes, (rows, classes)."""
         return cast(Floats, self.predictive(X).probabilities.numpy())
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Let `predict_set` keep its level, by rows that the fit has not seen."""
+        found = self.predictive(X)
+        given = np.asarray(y)
+        unknown = sorted(set(given.tolist()) - set(self.classes_.tolist()))
+        if unknown:
+            raise ValueError(f"y must hold classes of the fit, got {unknown[0]!r}")
+        numbers = np.searchsorted(self.classes_, cast(Any, given))
+        self._calibration = found, torch.from_numpy(numbers)
+        return self
+
+    def predict_set(self, X: ArrayLike, level: float = 0.9) -> NDArray[np.bool_]:
+        """Which classes are in the set that holds that of a row with this probability or more.
+
+        Split-conformal sets, (rows, classes), after `calibrate`: whatever the model, on average,
+        for exchangeable rows. Ties are broken at random, so that a few sets may be empty.
+        """
+        found = self.predictive(X)
+        if self._calibration is None:
+            raise ValueError("predict_set needs rows that the fit has not seen: call calibrate")
+        with seeded(self._seed):
+            member = Sets.fit(*self._calibration, level)(found)
+        return cast(NDArray[np.bool_], member.numpy())
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Their logarithms, finite where a probability is too small for a number of its own."""

@@ -129,6 +129,22 @@ def mixture(model: Bayesian) -> Bayesian:
     return Bayesian(model.module, model.layout, Mixture(each, int(fine.sum())), model.prior)
 
 
+def begin_at(models: Sequence[Bayesian], before: Bayesian) -> None:
+    """Let members begin where those of a trained mixture, or of a single network, ended."""
+    posterior = before.posterior.each if isinstance(before.posterior, Mixture) else before.posterior
+    assert isinstance(posterior, MeanField)
+    size = models[0].layout.size
+    ended = posterior.loc.reshape(-1, posterior.loc.shape[-1])
+    if ended.shape != (len(models), size):
+        raise ValueError(
+            f"warm_start needs {len(ended)} members of {ended.shape[1]} weights, like the fit "
+            f"before, got {len(models)} of {size}"
+        )
+    for number, model in enumerate(models):
+        for name, value in posterior.state_dict().items():
+            model.posterior.get_parameter(name).data.copy_(value.reshape(len(models), -1)[number])
+
+
 def for_one_member(epochs: Iterator[Epoch], repeats: float) -> Iterator[tuple[int, EpochLoss]]:
     """Numbers and losses of epochs, the latter as means over members and for one example.
 

@@ -4,27 +4,30 @@ import copy
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import nn
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from bayesdiv.app.families import moments
+from bayesdiv.app.families import Floats, moments
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES, Rate, Watch
+from bayesdiv.app.sklearn.frames import encoded, encoder_for, plain
 from bayesdiv.app.sklearn.members import (
     ROWS_AT_A_TIME,
     Parts,
+    begin_at,
     for_one_member,
     mixture,
     side_by_side,
@@ -83,11 +86,15 @@ class _Program(NamedTuple):
 class Tabular(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: settings, preparation of the table, training, predictions."""
 
+    model_: Away
+    likelihood_: Likelihood
+
     def __init__(
         self,
         divergence: Divergence | None = None,
         *,
         likelihood: str | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         strength: float | WarmUp | Constraint = TABLES.strength,
         network: Network | None = None,
         hidden: Sequence[int] = TABLES.hidden,
@@ -101,11 +108,14 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         test_samples: int = 100,
         validation_fraction: float | None = None,
         seconds: float = TABLES.seconds,
+        warm_start: bool = False,
+        verbose: int = 0,
         random_state: int | np.random.RandomState | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         self.divergence = divergence
         self.likelihood = likelihood
+        self.class_weight = class_weight
         self.strength = strength
         self.network = network
         self.hidden = hidden
@@ -119,20 +129,67 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self.test_samples = test_samples
         self.validation_fraction = validation_fraction
         self.seconds = seconds
+        self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
         self.device = device
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `divergence__alpha` and the like replace a field of a value.
+
+        Examples:
+            >>> Tabular().set_params(divergence__alpha=0.1).divergence
+            JSA(alpha=0.1)
+        """
+        super().set_params(**{key: value for key, value in params.items() if "__" not in key})
+        for key in [key for key in params if "__" in key]:
+            name, _, inner = key.partition("__")
+            value = getattr(self, name, None)
+            value = TABLES.divergence if value is None and name == "divergence" else value
+            if is_dataclass(value) and not isinstance(value, type):
+                setattr(self, name, replace(value, **{inner: params[key]}))
+            else:
+                super().set_params(**{key: params[key]})
+        return self
+
+    @property
+    def _warm(self) -> bool:
+        """Whether a fit goes on from one before."""
+        return self.warm_start and hasattr(self, "model_")
+
+    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
+        """Rows and targets as numbers; what is no number gets an encoder."""
+        if not self._warm:
+            encoder = encoder_for(X)
+            self._encoder = None if encoder is None else encoder.fit(plain(X))
+        if self._encoder is None:
+            x, targets = validate_data(self, X, y, dtype=np.float64, reset=not self._warm, **checks)
+            return x, targets
+        validate_data(self, X, skip_check_array=True, reset=not self._warm)
+        x, targets = check_X_y(encoded(self._encoder, X), y, dtype=np.float64, **checks)
+        return x, targets
+
+    def _rows(self, X: ArrayLike) -> Floats:
+        """New rows as standardised numbers."""
+        check_is_fitted(self)
+        if self._encoder is None:
+            x = validate_data(self, X, dtype=np.float64, reset=False)
+        else:
+            frame = plain(X)  # complains of what is no DataFrame
+            validate_data(self, X, reset=False, skip_check_array=True)
+            x = encoded(self._encoder, frame)
+        return standardised(x, self._columns)
 
     def predictive(self, X: ArrayLike) -> Predictive:
         """The mixture over members and weight draws: densities, quantiles, parts of uncertainty.
 
         The same draws in every call, so the same row has the same prediction in any table.
         """
-        check_is_fitted(self)
-        x = standardised(validate_data(self, X, dtype=np.float64, reset=False), self._columns)
+        x = self._rows(X)
         return predict(
             self.model_,
             self.likelihood_,
-            torch.from_numpy(x),
+            self.model_.inputs(torch.from_numpy(x)),
             self.test_samples,
             batch_size=ROWS_AT_A_TIME,
             seed=self._seed,
@@ -141,13 +198,18 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int, **shifted: int) -> Self:
         """Learn from rows whose targets are standardised or class numbers."""
         self._check_settings()
+        self._calibration: tuple[Predictive, Tensor] | None = None
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        # Divided by infinity, a column without anything to learn from says nothing later either.
-        self._columns = moments(rows.x, rows.repeats, constant=np.inf)
+        if not self._warm:
+            # Divided by infinity, a column without anything to learn from says nothing later.
+            self._columns = moments(rows.x, rows.repeats, constant=np.inf)
         rows = rows._replace(x=standardised(rows.x, self._columns))
         with preserved():
             with seeded(self._seed):
                 models = self._built(rows.x.shape[1], outputs)
+            if self._warm:
+                likelihood.load_state_dict(self.likelihood_.state_dict())
+                begin_at(models, self.model_.network)
             parts = Parts.of(rows, len(models), self._held_out(len(rows.x)), self._seed)
             before = copy.deepcopy((models[0], likelihood))
             try:
@@ -230,6 +292,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         watching = bool(parts.held)
         for epoch, loss in for_one_member(program.epochs(number, self._seed), parts.repeats):
             self.history_.append(loss)
+            if self.verbose and (epoch % self.verbose == 0 or epoch == number):
+                print(f"epoch {epoch}: loss {loss.total:.4f}, NLL {loss.nll:.4f}", flush=True)
             update = epoch * len(program.batches)
             if watching and (watch is None or watch.due(update)):
                 nll = parts.nll(program.model, likelihood, self._seed + epoch)
@@ -253,7 +317,10 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         if self.epochs is None and parts.held:
             return 2 * math.ceil(most / each) + 2, Watch(rate, fewest, most, self.seconds)
         epochs = self.epochs or math.ceil(fewest / each)
-        rate.warm_up = min(rate.warm_up, epochs * each // 10)
+        if (
+            not self._warm
+        ):  # weights that are good already are not to be shaken by Adam's first steps
+            rate.warm_up = min(rate.warm_up, epochs * each // 10)
         rate.fall(epochs * each // 2, epochs * each - epochs * each // 2)
         return epochs, None
 
