@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import os
-import tempfile
+import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -174,20 +174,12 @@ def _name(model: Any, outputs: Sequence[str]) -> None:
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: under a random name first, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_mask())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _mask() -> int:
-    """The permissions that this process takes away from new files."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        temporary.unlink(missing_ok=True)
