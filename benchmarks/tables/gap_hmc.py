@@ -19,7 +19,7 @@ import numpyro
 from numpyro import distributions as dist
 from numpyro.infer import MCMC, NUTS
 
-UNITS, CHAINS, WARM_UP, SAMPLES, DEPTH = 50, 2, 300, 300, 8
+UNITS, CHAINS, WARM_UP, SAMPLES, DEPTH = 50, 2, 200, 200, 7
 GRID = np.linspace(-5, 5, 201)
 
 
