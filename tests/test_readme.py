@@ -1,9 +1,12 @@
 """The figures that the README gives, compared with the committed results of the benchmarks."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+from bayesdiv.app import cli
 
 ROOT = Path(__file__).parent.parent
 README = " ".join((ROOT / "README.md").read_text().split())
@@ -75,3 +78,25 @@ def test_the_fastest_right_peer_takes_as_long_as_the_readme_says(page, sentence)
         ]
         fastest.append(min(peers))
     assert figures(sentence) == [pytest.approx(number, abs=0.051) for number in sorted(fastest)]
+
+
+@pytest.mark.slow
+def test_the_table_of_digits_is_what_make_run_prints(tmp_path, monkeypatch):
+    """The command of the Makefile, whose last digits rounding may move from machine to machine."""
+    monkeypatch.chdir(tmp_path)
+    makefile = (ROOT / "Makefile").read_text()
+    command = re.search(r"^run: .*\n\t\S+/bayesdiv (.*)$", makefile, re.M)
+    assert command
+    cli.main([*command[1].split(), "--out", "digits"])
+    saved = json.loads((tmp_path / "digits" / "comparison.json").read_text())
+    found = {**saved["results"], **saved["baselines"]}
+    names = {"JS-G, alpha 0.1": "JSG:0.1", "JS-A, alpha 0.5": "JSA:0.5"}
+    table = re.search(r"\| loss \|.*?(?=\n\n)", (ROOT / "README.md").read_text(), re.S)
+    assert table
+    rows = [[c.strip(" *") for c in line[1:-1].split("|")] for line in table[0].split("\n")[2:]]
+    assert {names.get(name, name) for name, *_ in rows} == set(found)
+    for name, *cells in rows:
+        for key, cell in zip(("accuracy", "nll", "ece"), cells, strict=True):
+            values = [run["test"][key] for run in found[names.get(name, name)]]
+            mean = float(cell.partition("±")[0])
+            assert mean == pytest.approx(sum(values) / len(values), abs=0.015)
