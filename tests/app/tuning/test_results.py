@@ -54,3 +54,10 @@ def test_the_setting_that_decides_alone_has_the_longest_bar(tmp_path, figures):
     names = [label.get_text() for label in axes.get_yticklabels()]
     widths = [bar.get_width() for bar in axes.patches]
     assert names[widths.index(max(widths))] == "decides"
+
+
+def test_a_single_trial_is_drawn_without_a_word(tmp_path, figures):
+    search = Search(tmp_path / "study.db", trials=1)
+    tune(objective, search)
+    draw(search, tmp_path, "validation NLL")  # a warning would be an error here
+    assert len(figures["search.png"].axes[0].collections[0].get_offsets()) == 1

@@ -1,5 +1,6 @@
 """What a search leaves in its folder: best settings, trials, figures."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -56,6 +57,7 @@ def draw(search: Search, folder: Path, value: str) -> None:
     from optuna.visualization import matplotlib as figures
 
     with opened(search) as study, rc_context({"backend": "agg", "savefig.bbox": "tight"}):
+        warnings.simplefilter("ignore", UserWarning)  # a single trial makes an axis without length
         values = {t.value for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))}
         figures.plot_slice(study, target_name=value)
         plots.save(pyplot.gcf(), folder / FIGURE)
