@@ -1,0 +1,67 @@
+# %% [markdown]
+# # Your network: convolutions, recurrence, attention
+#
+# `bayesianize` does not care what a module is made of. Three networks, one call each, one loop for all.
+# %%
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import bayesdiv as bd
+
+digits = load_digits()
+x = torch.tensor(digits.images, dtype=torch.float32) / 16
+y = torch.tensor(digits.target)
+train, test = slice(0, 1200), slice(1200, None)
+# %%
+class Rows(nn.Module):
+    """Reads the picture row by row."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(8, 32, batch_first=True), nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class Attention(nn.Module):
+    """Looks at all rows at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(8, 32)
+        self.place = nn.Parameter(0.1 * torch.randn(8, 32))
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.layer(self.embed(x) + self.place).mean(1))
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(256, 10),
+    )
+
+
+networks = {"CNN": convolutions, "LSTM": Rows, "transformer": Attention}
+# %%
+for name, make in networks.items():
+    torch.manual_seed(0)
+    net = bd.bayesianize(make(), bd.FanIn(gain=1.4))
+    objective = bd.Objective(bd.Classes(), bd.JSA(0.3), num_data=1200, strength=0.1)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    batches = bd.Batches(x[train], y[train], size=100)
+    for epoch in bd.fit(net, objective, batches, optimizer, epochs=25, seed=0):
+        pass
+    predictive = bd.predict(net, objective.likelihood, x[test], samples=20)
+    print(
+        f"{name:12} accuracy {bd.metrics.accuracy(predictive, y[test]):.3f}, "
+        f"NLL {-predictive.log_prob(y[test]).mean():.2f}"
+    )
+# %% [markdown]
+# Whole or in part: `bayesianize(module, prior, where=…)` takes a rule for the names of the tensors that become random; the rest is trained as
+# before. Batches may be tuples or dictionaries, and models may return objects with `logits`:
+# [your own network](../howto/your-network.md) has the details.

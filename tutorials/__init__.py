@@ -1,0 +1,1 @@
+"""Tutorials: scripts that the documentation runs and shows."""
