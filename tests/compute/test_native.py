@@ -209,10 +209,9 @@ def other_default(request):
 
 def test_no_default_of_torch_disturbs_the_table(other_default):
     mixture = bd.JSA.mixture(0.3)
-    fresh, cached = table.Table.built(mixture), table.of(mixture)
-    for one, two in zip(fresh[1:], cached[1:], strict=True):
-        assert one.dtype == torch.float32
-        assert torch.equal(one, two)
+    fresh, cached = table.built.__wrapped__(mixture), table.of(mixture).numbers
+    assert fresh.dtype == torch.float32
+    assert torch.equal(fresh, cached)
     loc, scale, prior_loc, prior_scale = (
         torch.full((), x, dtype=torch.float32, device="cpu") for x in (0.2, 0.3, 0.1, 0.5)
     )
