@@ -3,6 +3,7 @@
 import copy
 import logging
 from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 import bayesdiv as bd
 from bayesdiv.model.layout import everything
+
+draws_module = import_module("bayesdiv.draws")  # whose name a function has in the package
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -208,6 +211,24 @@ def test_by_default_a_cpu_runs_convolutions_draw_by_draw_and_all_else_at_once(
     assert noted.at_once == at_once
     for over in (bd.Looped(), bd.Vectorized()):
         torch.testing.assert_close(found, bd.draws(net, x, weights, over), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("memory_format", "wanted"),
+    [(torch.channels_last, bd.Looped()), (torch.contiguous_format, None)],
+)
+def test_by_default_a_gpu_runs_convolutions_over_channels_last_draw_by_draw(
+    memory_format, wanted, monkeypatch
+):
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4, 2))
+    net = bd.bayesianize(network, STANDARD)
+    x = torch.randn(2, 3, 4, 4).to(memory_format=memory_format)
+    assert draws_module.way(net, x, single=True) is None  # few rows on a CPU
+    monkeypatch.setattr(draws_module, "on_gpu", lambda _: True)
+    monkeypatch.setattr(draws_module, "on_cpu", lambda _: False)
+    assert draws_module.way(net, x, single=True) == wanted
+    linear = bd.bayesianize(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), STANDARD)
+    assert draws_module.way(linear, x, single=True) is None
 
 
 def test_the_default_way_of_objective_and_prediction_is_that_of_draws():

@@ -103,6 +103,9 @@ def prepare(
     rule = estimator.rule(simple, q, p)
     if rule is None:
         return Prepared(each)
+    looked_up = table.values(rule, simple, q, p)
+    if looked_up is not None:  # of few weights too, so that a compiled step is the same
+        each = lambda q, p, _: looked_up(q, p)  # noqa: E731
     return Prepared(each, tuple(_serving(rule, simple, q, p)))
 
 

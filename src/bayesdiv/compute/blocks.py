@@ -5,7 +5,7 @@ gradients themselves; noise is made again from its seed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -110,21 +110,12 @@ def _raw(q: Normal) -> Tensor:
 # --- the noise -----------------------------------------------------------------------------------
 
 
-class _Kept(NamedTuple):
-    """Noise of a few weights, less than a block's worth."""
+class _Noise(NamedTuple):
+    """Noise of several draws: of few weights at hand, of many made anew when it is asked for."""
 
-    noise: Tensor  # (samples, weights)
-
-    @property
-    def samples(self) -> int:
-        return len(self.noise)
-
-
-class _Seeded(NamedTuple):
-    """Noise of many weights, made anew whenever it is asked for."""
-
-    seed: int
     samples: int
+    few: Tensor | None  # (samples, weights), less than a block's worth
+    seed: int = 0
 
     def block(self, sample: int, start: int, like: Tensor) -> Tensor:
         """That of a block of one draw; the first draws are the same however many there are."""
@@ -137,88 +128,72 @@ class _Seeded(NamedTuple):
 
     def whole(self, like: Tensor) -> Tensor:
         """All of it, (samples, weights)."""
-        rows = [
-            torch.cat([self.block(s, start, like[start:end]) for start, end in _cuts(len(like))])
-            for s in range(self.samples)
-        ]
-        return torch.stack(rows)
+        if self.few is not None:
+            return self.few
+        cuts = list(_cuts(len(like)))
+        rows = [[self.block(s, a, like[a:b]) for a, b in cuts] for s in range(self.samples)]
+        return torch.stack([torch.cat(row) for row in rows])
 
 
-def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> "_Kept | _Seeded":
+def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> _Noise:
     number = None if seed is None else int(seed)
     if samples * loc.numel() < MANY:
-        return _Kept(standard_normal((samples, loc.numel()), loc, number).reshape(samples, -1))
-    return _Seeded(fresh_seed() if number is None else number, samples)
+        return _Noise(samples, standard_normal((samples, loc.numel()), loc, number))
+    return _Noise(samples, None, fresh_seed() if number is None else number)
 
 
 # --- the pass ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Plan:
+class _Plan(NamedTuple):
     """What a pass computes: a total by the rule, draws with the noise, or both."""
 
     by_rho: bool
     rule: TotalRule | None = None
-    noise: _Kept | _Seeded | None = None
+    noise: _Noise | None = None
     dtype: Dtype = None
     piece: int = ONE_PIECE
+    learned: bool = True  # whether a backward pass may come
 
-    def scale(self, raw: Tensor) -> Tensor:
-        return softplus(raw) if self.by_rho else raw
-
-    def chained(self, by_scale: Tensor, raw: Tensor) -> Tensor:
-        """From the derivative by the scale to that by rho, in its place."""
-        return by_scale.mul_(raw.sigmoid()) if self.by_rho else by_scale
-
-    def chained_log(self, raw: Tensor, scale: Tensor) -> Tensor:
-        """∂ log scale / ∂ rho, or by the scale itself; 0 where the scale is."""
-        inverse = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
-        return self.chained(inverse, raw)
+    def slope(self, raw: Tensor) -> Tensor | None:
+        """∂ scale / ∂ rho; None where the scale itself is given."""
+        return raw.sigmoid() if self.by_rho else None
 
     def keeps_lever(self, loc: Tensor) -> bool:
-        """Whether the backward pass may do without making the noise again.
+        """Whether the backward pass may do without making the noise of many weights again.
 
-        It reads it off several draws, which then must be exact.
+        It reads that of several draws off them, which then must be exact.
         """
-        exact = self.noise is not None and self.dtype == loc.dtype
-        return exact or (self.noise is not None and self.noise.samples == 1)
-
-    def total(
-        self, loc: Tensor, raw: Tensor, scale: Tensor, *prior: Tensor
-    ) -> tuple[Tensor | None, _Gradients | None]:
-        """The total of a block, and its derivatives by loc and rho."""
-        if self.rule is None:
-            return None, None
-        value, d_loc, d_scale = self.rule(loc, scale, *prior)
-        return value, (d_loc, self.chained(d_scale, raw))
-
-
-def _through(
-    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    found = _Pass.apply(plan, loc, raw, *map(_single, prior))  # type: ignore[no-untyped-call]
-    return cast(tuple[Tensor | None, Tensor | None], found)
-
-
-def _single(side: Tensor) -> Tensor:
-    return side.reshape(()) if side.numel() == 1 and side.dim() else side
+        if self.noise is None or not self.learned or (self.rule is not None and len(loc) > LARGE):
+            return False
+        return self.noise.samples == 1 or self.dtype == loc.dtype
 
 
 class _Found(NamedTuple):
     """What a pass gives, and what it keeps for the gradients to overwrite."""
 
-    drawn: Tensor | None
-    total: Tensor | None
-    derivatives: _Gradients | None
-    lever: Tensor | None = None  # ε ∂ scale / ∂ rho of one draw; of several, ∂ log scale / ∂ rho
+    drawn: Tensor | None = None
+    total: Tensor | None = None
+    derivatives: _Gradients | None = None
+    # ∂ scale / ∂ rho of few weights; of many ε times it, or of several draws ∂ log scale / ∂ rho.
+    lever: Tensor | None = None
+
+
+def _through(
+    plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    sides = (x.reshape(()) if x.numel() == 1 and x.dim() else x for x in prior)
+    if not (torch.is_grad_enabled() and (loc.requires_grad or raw.requires_grad)):
+        plan = plan._replace(learned=False)
+    found = _Pass.apply(plan, loc, raw, *sides)  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor | None, Tensor | None], found)
 
 
 class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *sides: Tensor) -> tuple[Tensor | None, Tensor | None]:
         found = _computed(plan, *sides)
-        ctx.plan, ctx.found = plan, found._replace(drawn=None, total=None)
+        ctx.plan, ctx.found = plan, (found.derivatives, found.lever)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(found.drawn if found.lever is not None else None, *sides)
         return found.drawn, found.total
@@ -229,23 +204,19 @@ class _Pass(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         plan, (drawn, loc, raw, *prior) = ctx.plan, ctx.saved_tensors
         # Handed on, to be overwritten by the gradients; a second backward pass computes them anew.
-        (_, _, kept, lever), ctx.found = ctx.found, _Found(None, None, None)
+        (kept, lever), ctx.found = ctx.found, (None, None)
+        with torch.no_grad():
+            if by_total is not None and kept is None:
+                kept = _computed(plan._replace(noise=None), loc, raw, *prior).derivatives
+            found = None if by_total is None else (kept[0].mul_(by_total), kept[1].mul_(by_total))
         if torch.is_grad_enabled():
-            with torch.no_grad():
-                found = _of_total(plan, kept, by_total, loc, raw, *prior)
-            gradients = _to_differentiate(plan, found, by_drawn, loc, raw)
-        else:
-            gradients = _of_total(plan, kept, by_total, loc, raw, *prior)
-            if by_drawn is not None:
-                gradients = _of_draws(plan, gradients, by_drawn, (loc, raw), drawn, lever)
-        return (None, *(gradients or (None, None)), *(None for _ in prior))
+            found = _to_differentiate(plan, found, by_drawn, loc, raw)
+        elif by_drawn is not None:
+            found = _with_draws(plan, found, by_drawn, loc, raw, drawn, lever)
+        return (None, *(found or (None, None)), *(None for _ in prior))
 
 
 def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
-    if isinstance(plan.noise, _Kept):
-        scale = plan.scale(raw)
-        drawn = torch.addcmul(loc, scale, plan.noise.noise).to(plan.dtype)
-        return _Found(drawn, *plan.total(loc, raw, scale, *prior))
     samples = 0 if plan.noise is None else plan.noise.samples
     drawn = loc.new_empty((samples, len(loc)), dtype=plan.dtype)
     # Noise is always cut alike: the backward pass may have to make it again.
@@ -253,34 +224,48 @@ def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
         found = _of_block(plan, 0, drawn, loc, raw, *prior)
     else:
         found = _in_blocks(plan, drawn, loc, raw, *prior)
-    return found._replace(drawn=None if plan.noise is None else drawn)
+    return found._replace(drawn=drawn if samples else None)
 
 
-def _of_block(plan: _Plan, start: int, drawn: Tensor, loc: Tensor, *rest: Tensor) -> _Found:
+def _of_block(
+    plan: _Plan, start: int, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Tensor
+) -> _Found:
     """Draws written into their place, the total of a block, and what is kept."""
-    raw, *prior = rest
-    scale = plan.scale(raw)
-    value, derivatives = plan.total(loc, raw, scale, *prior)
-    one = loc
+    scale, noise = softplus(raw) if plan.by_rho else raw, plan.noise
+    value, derivatives, slope, one = None, None, None, loc
+    keeps = plan.keeps_lever(loc)
+    if plan.learned and (keeps or plan.rule is not None):
+        slope = plan.slope(raw)
+    if plan.rule is not None:
+        value, d_loc, d_scale = plan.rule(loc, scale, *prior)
+        derivatives = d_loc, d_scale if slope is None else d_scale.mul_(slope)
+    if noise is not None and noise.few is not None:
+        _put(drawn, loc, scale, noise.few)
+        return _Found(None, value, derivatives, slope)
     for sample, row in enumerate(drawn):
-        one = cast(_Seeded, plan.noise).block(sample, start, loc)
-        if row.dtype == loc.dtype:
-            torch.addcmul(loc, scale, one, out=row)
-        else:
-            row.copy_(torch.addcmul(loc, scale, one))
-    if not plan.keeps_lever(loc):
+        one = cast(_Noise, noise).block(sample, start, loc)
+        _put(row, loc, scale, one)
+    if not keeps:
         return _Found(None, value, derivatives)
-    lever = plan.chained(one, raw) if len(drawn) == 1 else plan.chained_log(raw, scale)
-    return _Found(None, value, derivatives, lever)
+    if len(drawn) > 1:  # the reciprocal of the scale, 0 where it is
+        one = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
+    return _Found(None, value, derivatives, one if slope is None else one.mul_(slope))
+
+
+def _put(place: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> None:
+    """Write draws, also in a shorter dtype."""
+    if place.dtype == loc.dtype:
+        torch.addcmul(loc, scale, noise, out=place)
+    else:
+        place.copy_(torch.addcmul(loc, scale, noise))
 
 
 def _in_blocks(plan: _Plan, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
     """Written in place block by block, so that the pieces never exist beside the whole."""
     d_loc, d_raw = (x.new_empty(len(x) if plan.rule else 0) for x in (loc, raw))
-    keeps = plan.keeps_lever(loc) and (plan.rule is None or len(loc) <= LARGE)
-    lever = loc.new_empty(len(loc)) if keeps else None
+    lever = loc.new_empty(len(loc)) if plan.keeps_lever(loc) else None
     values = []
-    for start, end in _cuts(len(loc)):
+    for start, end in _cuts(len(loc), BLOCK if plan.noise is None else ONE_PIECE):
         sides = (x[start:end] if x.dim() else x for x in (loc, raw, *prior))
         found = _of_block(plan, start, drawn[:, start:end], *sides)
         if found.total is not None and found.derivatives is not None:
@@ -289,76 +274,70 @@ def _in_blocks(plan: _Plan, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Ten
         if lever is not None and found.lever is not None:
             lever[start:end] = found.lever
     if not values:
-        return _Found(None, None, None, lever)
+        return _Found(lever=lever)
     # The sums of blocks are added up in double precision.
     value = torch.stack(values).sum(dtype=torch.float64).to(loc.dtype)
     return _Found(None, value, (d_loc, d_raw), lever)
 
 
-def _of_total(
-    plan: _Plan, kept: _Gradients | None, by_total: Tensor | None, *sides: Tensor
-) -> _Gradients | None:
-    """The gradients by way of the total: those that were kept, in their place."""
-    if by_total is None:
-        return None
-    if kept is None:
-        kept = cast(_Gradients, _computed(replace(plan, noise=None), *sides).derivatives)
-    return kept[0].mul_(by_total), kept[1].mul_(by_total)
-
-
-def _of_draws(
+def _with_draws(
     plan: _Plan,
     found: _Gradients | None,
     by_drawn: Tensor,
-    sides: _Gradients,
+    loc: Tensor,
+    raw: Tensor,
     drawn: Tensor | None,
     lever: Tensor | None,
 ) -> _Gradients:
     """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
-    loc, raw = sides
-    if isinstance(plan.noise, _Kept):
-        by_scale = by_drawn * plan.noise.noise
-        pair = _added(by_drawn, raw.dtype), plan.chained(_added(by_scale, raw.dtype), raw)
-    elif lever is not None and len(by_drawn) == 1:
-        pair = by_drawn[0].to(raw.dtype), lever.mul_(by_drawn[0])
+    noise = cast(_Noise, plan.noise)
+    if noise.few is not None:
+        by_loc, by_raw = _added(by_drawn, raw.dtype), _product(by_drawn, noise.few)
+        slope = plan.slope(raw) if lever is None else lever
+        by_raw = by_raw if slope is None else by_raw.mul_(slope)
+    elif lever is not None and noise.samples == 1:
+        by_loc, by_raw = by_drawn[0].to(raw.dtype), lever.mul_(by_drawn[0])
     elif lever is not None and drawn is not None:
-        pair = _recovered(by_drawn, drawn, loc, lever)
+        by_loc, by_raw = _recovered(by_drawn, drawn, loc, lever)
     else:
         return _made_again(plan, found, by_drawn, raw)
-    return pair if found is None else (found[0].add_(pair[0]), found[1].add_(pair[1]))
+    return (by_loc, by_raw) if found is None else (found[0].add_(by_loc), found[1].add_(by_raw))
 
 
 def _added(rows: Tensor, dtype: torch.dtype) -> Tensor:
     return rows[0].to(dtype) if len(rows) == 1 else rows.sum(0, dtype=dtype)
 
 
+def _product(ones: Tensor, twos: Tensor) -> Tensor:
+    """Σ of the products of rows, one by one: all of them at once would leave the cache."""
+    total = ones[0] * twos[0]
+    for one, two in zip(ones[1:], twos[1:], strict=True):
+        total.addcmul_(one.to(total.dtype), two)
+    return total
+
+
 def _recovered(by_drawn: Tensor, drawn: Tensor, loc: Tensor, lever: Tensor) -> _Gradients:
     """Σ g and Σ g (w - loc) ∂ log scale / ∂ rho: the draws hold their noise, times the scale."""
     by_loc = loc.new_empty(len(loc))
     for start, end in _cuts(len(loc)):
-        g, w = by_drawn[:, start:end], drawn[:, start:end]
+        g = by_drawn[:, start:end]
         total = torch.sum(g, 0, out=by_loc[start:end])
-        by_log_scale = g[0] * w[0]
-        for one, weights in zip(g[1:], w[1:], strict=True):
-            by_log_scale.addcmul_(one, weights)
+        by_log_scale = _product(g, drawn[:, start:end])
         lever[start:end] *= by_log_scale.addcmul_(loc[start:end], total, value=-1)
     return by_loc, lever
 
 
 def _made_again(plan: _Plan, found: _Gradients | None, by_drawn: Tensor, raw: Tensor) -> _Gradients:
     """Σ g and Σ g ε σ'(rho), the noise made from its seed once more, added to those found."""
-    noise, by_loc = cast(_Seeded, plan.noise), _added(by_drawn, raw.dtype)
-    d_loc, d_raw = (
-        (by_loc, torch.zeros_like(raw)) if found is None else (found[0].add_(by_loc), found[1])
-    )
+    noise, by_loc = cast(_Noise, plan.noise), _added(by_drawn, raw.dtype)
+    d_loc, d_raw = found or (torch.zeros_like(by_loc), torch.zeros_like(raw))
     for start, end in _cuts(len(raw)):
-        bare = raw[start:end]
-        by_scale = noise.block(0, start, bare).mul_(by_drawn[0, start:end])
-        for sample in range(1, noise.samples):
-            one = by_drawn[sample, start:end].to(bare.dtype)
-            by_scale.addcmul_(noise.block(sample, start, bare), one)
-        d_raw[start:end] += plan.chained(by_scale, bare)
-    return d_loc, d_raw
+        bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
+        for sample, row in enumerate(by_drawn):
+            by_scale.addcmul_(noise.block(sample, start, bare), row[start:end].to(bare.dtype))
+        slope = plan.slope(bare)
+        d_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
+    return d_loc.add_(by_loc), d_raw
 
 
 def _to_differentiate(
@@ -370,12 +349,12 @@ def _to_differentiate(
     if by_drawn is None or plan.noise is None:
         return found
     with torch.no_grad():
-        noise = plan.noise.noise if isinstance(plan.noise, _Kept) else plan.noise.whole(raw)
+        noise = plan.noise.whole(raw)
     long = by_drawn.to(raw.dtype)
     by_scale = (long * noise).sum(0)
     drawn = long.sum(0), by_scale * raw.sigmoid() if plan.by_rho else by_scale
     return drawn if found is None else (found[0] + drawn[0], found[1] + drawn[1])
 
 
-def _cuts(count: int) -> Iterator[tuple[int, int]]:
-    return ((start, min(start + ONE_PIECE, count)) for start in range(0, count, ONE_PIECE))
+def _cuts(count: int, size: int = ONE_PIECE) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + size, count)) for start in range(0, count, size))

@@ -21,7 +21,7 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Prepared, Rule
 from bayesdiv.divergence.densities import places
-from bayesdiv.divergence.gaussian import Standard, Terms, one_pass
+from bayesdiv.divergence.gaussian import Standard, Terms, alpha_of, one_pass
 from bayesdiv.divergence.one_sided import (
     Mixture,
     Number,
@@ -75,9 +75,14 @@ def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) 
 def look_up(
     rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
 ) -> Prepared | None:
-    """One value per weight by the table."""
+    """One value per weight by the table, where they are many."""
+    return values(rule, divergence, q, p) if fits(alpha_of(divergence), q, p) else None
+
+
+def values(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared | None:
+    """One value per weight by the table, of however many."""
     mixture = served(rule, divergence, q, p)
-    if mixture is None or not fits(weights_of(divergence)[0], q, p):
+    if mixture is None:
         return None
     terms = of(mixture, places(q)[0][0].device).look_up
     return lambda q, p: one_pass(terms, cast(Normal, q), cast(Normal, p))
@@ -181,7 +186,7 @@ def built(mixture: Mixture) -> Tensor:
     for low, high in ((LOWEST, 0), (0, HIGHEST)):
         rows = np.linspace(low, high, HIGHEST * STEPS + 1)[low == 0 :]
         eta, by_eta = _chebyshev(rows, low, high, along_eta)
-        values = _values(mixture, eta[:, None], distance, count)
+        values = _exact(mixture, eta[:, None], distance, count)
         orders = ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2))
         parts.append([by_eta[one] @ values @ by_distance[two].T for one, two in orders])
     whole = [np.concatenate(halves).reshape(-1) for halves in zip(*parts, strict=True)]
@@ -202,7 +207,7 @@ def _chebyshev(
     ]
 
 
-def _values(mixture: Mixture, eta: Numbers, distance: Numbers, count: int) -> Numbers:
+def _exact(mixture: Mixture, eta: Numbers, distance: Numbers, count: int) -> Numbers:
     """The divergence at all pairs of a column of η and a row of D."""
     ratio = np.exp(eta)
     sides = np.broadcast_arrays(distance * np.sqrt(1 + ratio**2), ratio, np.expm1(eta))

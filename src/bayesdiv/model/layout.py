@@ -58,7 +58,7 @@ class Entry:
     def shaped(self, piece: Tensor) -> Tensor:
         """A piece of the flat vector as the tensor."""
         if not self.order:
-            return piece.reshape(self.shape)
+            return piece.reshape(self.shape) if len(self.shape) != 1 else piece
         back = [self.order.index(axis) for axis in range(len(self.order))]
         return piece.reshape([self.shape[axis] for axis in self.order]).permute(back)
 

@@ -147,18 +147,21 @@ class Objective(nn.Module):
         if divergence is None:
             divergence = self._divergence(model, weights)
         divergence = divergence.to(nll.device)
-        return Loss(nll + self._penalty(divergence), nll, divergence)
+        strength = self._strength(divergence)
+        if isinstance(strength, Tensor):
+            return Loss(nll + strength * divergence, nll, divergence)
+        return Loss(torch.add(nll, divergence, alpha=strength), nll, divergence)
 
     def _nll(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         modules, trials = self._bayesian(model), weights[0].dim() - 2 if weights else 0
         made = draws_of(model, modules, x, weights, self.over, self.outputs)
-        return -self._log_likelihoods(self.likelihood(made), y, trials).mean(0)
+        each = self._log_likelihoods(self.likelihood(made), y, trials)
+        return -(each.squeeze(0) if len(each) == 1 else each.mean(0))
 
-    def _penalty(self, divergence: Tensor) -> Tensor:
+    def _strength(self, like: Tensor) -> float | Tensor:
+        """λ/N."""
         strength = self.strength.value()
-        if isinstance(strength, Tensor):
-            strength = strength.to(divergence)
-        return strength / self.num_data * divergence
+        return (strength.to(like) if isinstance(strength, Tensor) else strength) / self.num_data
 
     def _sum(self, each: Loss, share: float | Tensor, weights: Weights) -> Loss:
         """Trials that are finite added up; a single loss as it is, for it to be found out."""
@@ -218,7 +221,7 @@ class Objective(nn.Module):
         def penalty() -> Part:
             divergence = self._divergence(model, None)
             weights = sum(module.layout.size for module in self._bayesian(model))
-            total = self._with_term(self._penalty(divergence), divergence, weights)
+            total = self._with_term(self._strength(divergence) * divergence, divergence, weights)
             return Part(_finite_sum(total), divergence)
 
         parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
@@ -312,7 +315,7 @@ class Objective(nn.Module):
         q, p = module.q(), self._prior(model, index, module)
         rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
         drawn, total = rule.draw_and_total(q, p, samples, dtype)
-        return drawn, total if drawn.dim() > 2 else total.sum()
+        return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
 
     def _prior(self, model: nn.Module, index: int, module: Bayesian) -> Distribution:
         """The prior; a small one is made once, as long as what it is made from stays."""
