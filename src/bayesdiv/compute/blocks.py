@@ -330,14 +330,14 @@ def _recovered(by_drawn: Tensor, drawn: Tensor, loc: Tensor, lever: Tensor) -> _
 def _made_again(plan: _Plan, found: _Gradients | None, by_drawn: Tensor, raw: Tensor) -> _Gradients:
     """Σ g and Σ g ε σ'(rho), the noise made from its seed once more, added to those found."""
     noise, by_loc = cast(_Noise, plan.noise), _added(by_drawn, raw.dtype)
-    d_loc, d_raw = found or (torch.zeros_like(by_loc), torch.zeros_like(raw))
+    d_loc, d_raw = (by_loc, torch.zeros_like(raw)) if found is None else found
     for start, end in _cuts(len(raw)):
         bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
         for sample, row in enumerate(by_drawn):
             by_scale.addcmul_(noise.block(sample, start, bare), row[start:end].to(bare.dtype))
         slope = plan.slope(bare)
         d_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
-    return d_loc.add_(by_loc), d_raw
+    return by_loc if found is None else d_loc.add_(by_loc), d_raw
 
 
 def _to_differentiate(

@@ -14,6 +14,8 @@ from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one,
 from bayesdiv.divergence.kl import KL, ReverseKL, kl_terms, reverse_kl_terms
 from bayesdiv.divergence.skewed import Skewed, Unmodified
 
+Number = float | Tensor
+
 
 @dataclass(frozen=True)
 class WeightedKL(Skewed):
@@ -94,157 +96,100 @@ class UnmodifiedJSG(Unmodified):
         return self.alpha * (1 - self.alpha) * both + at_q.log_mean_ratio(self.alpha)
 
 
-class _Squares(NamedTuple):
-    """Functions of ρ = r² that the three divergences are made of, as ρ and 1/ρ may overflow."""
+class _Parts(NamedTuple):
+    """What all three are made of: f² KL(q ‖ p) + g² KL(p ‖ q) + log Z of q^β p^(1-β), and d/dα."""
 
-    near: Tensor | None
-    log_square: Tensor  # log ρ
-    excess: tuple[Tensor, Tensor]  # two factors of y = ρ - 1
-    inverse_excess: tuple[Tensor, Tensor]  # two factors of 1/ρ - 1
-
-    @classmethod
-    def of(cls, block: Standard) -> "_Squares":
-        _, ratio, excess = block
-        more = excess + 2
-        return cls(
-            close_to_one(excess),
-            ratio.log().mul_(2),
-            (excess, more),
-            (-excess / ratio, more / ratio),
-        )
-
-    def rest(self, weight: float | Tensor) -> Tensor:
-        """weight² m(y)/2, m(y) = y - log(1+y): weight² KL(q ‖ p) at δ = 0."""
-        return _rest(weight, self.excess, self.log_square, self.near)
-
-    def inverse_rest(self, weight: float | Tensor) -> Tensor:
-        """weight² m(1/ρ - 1)/2: weight² KL(p ‖ q) at δ = 0."""
-        return _rest(weight, self.inverse_excess, -self.log_square, self.near)
+    forward: Number  # f
+    reverse: Number  # g
+    slopes: tuple[Number, Number, float]  # of f², g² and β by alpha
+    beta: Number | None = None  # None without the normaliser
+    rest: Number = 0.0  # 1-β, given because 1 - (1 - α) is 0 for α < 1e-16
 
 
-def _rest(
-    weight: float | Tensor, factors: tuple[Tensor, Tensor], log1p: Tensor, near: Tensor | None
-) -> Tensor:
-    """weight² (y - log(1+y))/2 for the y that is the product of the factors."""
-    one, two = factors
-    half = 0.5 * weight**2
-    # Each factor is made small first: y may overflow where the result does not.
-    direct = (0.5 * weight * one) * (weight * two) - half * log1p
-    return direct if near is None else torch.where(near, half * minus_log1p_near(one * two), direct)
-
-
-def _product(factors: tuple[Tensor, Tensor], weight: float | Tensor = 1.0) -> Tensor:
-    """weight² y, which need not overflow where y does."""
-    one, two = factors
-    return (weight * one) * (weight * two)
-
-
-class _Mean(NamedTuple):
-    """The variance v = β ρ + 1 - β of the geometric mean, and what is made of it.
-
-    The rest 1 - β is given, because 1 - (1 - α) is 0 for α < 1e-16.
-    """
-
-    share: Tensor  # ρ/v
-    inverse: Tensor  # 1/v
-    excess: Tensor  # (ρ-1)/v
-    log_z: Tensor  # (β log ρ - log v)/2 at δ = 0; near r = 1 it is (m(βy) - β m(y))/2
-
-    @classmethod
-    def of(
-        cls, block: Standard, squares: _Squares, beta: float | Tensor, rest: float | Tensor
-    ) -> "_Mean":
-        """With r cut off where its square still is a number: beyond, other terms are all."""
-        widest = torch.finfo(block.ratio.dtype).max ** 0.48
-        square = block.ratio.clamp(1 / widest, widest).square()
-        excess = block.excess.clamp(max=widest)
-        y = (excess + 2).mul_(excess)
-        v = beta * square + rest
-        inverse = v.reciprocal()
-        log_z = beta * squares.log_square - v.log()
-        if squares.near is not None:
-            close = minus_log1p_near(beta * y) - beta * minus_log1p_near(y)
-            log_z = torch.where(squares.near, close, log_z)
-        return cls(square * inverse, inverse, y * inverse, 0.5 * log_z)
-
-
-class _Distance(NamedTuple):
-    """What δ adds: push = A δ² ρ/2v and pull = B (δ/r)²/2v, and the derivative of their sum."""
-
-    push: Tensor
-    pull: Tensor
-    d_delta: Tensor
-
-    @classmethod
-    def of(
-        cls, block: Standard, mean: _Mean, push: float | Tensor, pull: float | Tensor
-    ) -> "_Distance":
-        """For the weights A and B, multiplied first: the squares alone would overflow."""
-        delta, far = block.delta, block.delta / block.ratio
-        one, two = delta * mean.share, far * mean.inverse
-        d_delta = push * one + pull * two / block.ratio
-        return cls((0.5 * push * delta) * one, (0.5 * pull * far) * two, d_delta)
-
-    def d_log_ratio(self, mean: _Mean, beta: float | Tensor, rest: float | Tensor) -> Tensor:
-        """2 (1-β) push/v - 2 (1 + β ρ/v) pull."""
-        half = rest * mean.inverse * self.push - (1 + beta * mean.share) * self.pull
-        return 2 * half
-
-
-def weighted_kl_terms(block: Standard, alpha: float | Tensor) -> Terms:
+def weighted_kl_terms(block: Standard, alpha: Number) -> Terms:
     """(1-α)² KL(q ‖ p) + α² KL(p ‖ q)."""
     a, b = alpha, 1 - alpha
-    s = _Squares.of(block)
-    delta, far = block.delta, block.delta / block.ratio
-    value = s.rest(b) + s.inverse_rest(a)
-    value = value + (0.5 * b * delta) * (b * delta) + (0.5 * a * far) * (a * far)
-    d_delta = b**2 * delta + a**2 * far / block.ratio
-    d_log_ratio = _product(s.excess, b) - _product(s.inverse_excess, a) - (a * far).square()
-    if not isinstance(alpha, Tensor):
-        return Terms(value, d_delta, d_log_ratio)
-    d_alpha = 2 * (a * reverse_kl_terms(block, alpha).value - b * kl_terms(block, alpha).value)
-    return Terms(value, d_delta, d_log_ratio, d_alpha)
+    return _terms(block, _Parts(b, a, (-2 * b, 2 * a, 0.0)))
 
 
-def jsg_terms(block: Standard, alpha: float | Tensor) -> Terms:
+def jsg_terms(block: Standard, alpha: Number) -> Terms:
     """½[v²/r² - 1 + 2α log r - log v + δ² c], c = ((1-α)³ r² + α³/r²)/v, v = (1-α) r² + α."""
     a, b = alpha, 1 - alpha
-    s = _Squares.of(block)
-    mean = _Mean.of(block, s, b, a)
-    away = _Distance.of(block, mean, b**3, a**3)
-    value = s.rest(b) + s.inverse_rest(a) + mean.log_z + away.push + away.pull
-    d_log_ratio = _product(s.excess, b) - _product(s.inverse_excess, a) - a * b * mean.excess
-    d_log_ratio = d_log_ratio + away.d_log_ratio(mean, b, a)
-    if not isinstance(alpha, Tensor):
-        return Terms(value, away.d_delta, d_log_ratio)
-    d_away = 3 * (away.pull / a - away.push / b) + (away.push + away.pull) * mean.excess
-    d_alpha = 2 * (a * s.inverse_rest(1.0) - b * s.rest(1.0)) + d_away
-    d_alpha = d_alpha + 0.5 * (mean.excess - s.log_square)
-    return Terms(value, away.d_delta, d_log_ratio, d_alpha)
+    return _terms(block, _Parts(b, a, (-2 * b, 2 * a, -1.0), b, a))
 
 
-def unmodified_jsg_terms(block: Standard, alpha: float | Tensor) -> Terms:
+def unmodified_jsg_terms(block: Standard, alpha: Number) -> Terms:
     """½[α(1-α)((r - 1/r)² + δ² c) + 2α log r - log v], c = (α r² + (1-α)/r²)/v.
 
     With v = α r² + 1 - α.
     """
     a, b = alpha, 1 - alpha
-    s = _Squares.of(block)
-    mean = _Mean.of(block, s, a, b)
-    product = a * b
-    away = _Distance.of(block, mean, product * a, product * b)
-    both = block.excess * (1 + block.ratio.reciprocal())  # r - 1/r
-    root = product**0.5
-    value = (0.5 * root * both) * (root * both) + away.push + away.pull + mean.log_z
-    d_log_ratio = _product(s.excess, root) - _product(s.inverse_excess, root)
-    d_log_ratio = d_log_ratio - product * mean.excess + away.d_log_ratio(mean, a, b)
-    if not isinstance(alpha, Tensor):
-        return Terms(value, away.d_delta, d_log_ratio)
-    distance = 2 * (away.push + away.pull) / product
-    d_alpha = (b - a) * (both.square() + distance) + s.log_square - mean.excess
-    delta = block.delta
-    d_alpha = 0.5 * (d_alpha + product * (delta * mean.inverse) * (delta * mean.excess))
-    return Terms(value, away.d_delta, d_log_ratio, d_alpha)
+    root = (a * b) ** 0.5
+    return _terms(block, _Parts(root, root, (b - a, b - a, 1.0), a, b))
+
+
+def _terms(block: Standard, parts: _Parts) -> Terms:
+    """With ρ = r², y = ρ - 1 and m(y) = y - log(1+y), a KL at δ = 0 is m(y)/2 or m(1/ρ - 1)/2."""
+    delta, ratio, excess = block
+    f, g, slopes, beta, rest = parts
+    near, log_square, far = close_to_one(excess), ratio.log().mul_(2), delta / ratio
+    # Two factors of y, and of 1/ρ - 1, as either may overflow.
+    factors, inverse_factors = (excess, excess + 2), (-excess / ratio, (excess + 2) / ratio)
+    value = _rest(f, factors, log_square, near) + _rest(g, inverse_factors, -log_square, near)
+    d_log_ratio = _product(factors, f) - _product(inverse_factors, g)
+    if beta is None:
+        value = value + (0.5 * f * delta) * (f * delta) + (0.5 * g * far) * (g * far)
+        d_delta, d_log_ratio = f**2 * delta + g**2 * far / ratio, d_log_ratio - (g * far).square()
+        return Terms(value, d_delta, d_log_ratio, _by_alpha(block, parts))
+    # The variance v = β ρ + 1 - β of the geometric mean, with r cut off where its square still is a
+    # number: beyond, other terms are all.
+    widest = torch.finfo(ratio.dtype).max ** 0.48
+    square, excess = ratio.clamp(1 / widest, widest).square(), excess.clamp(max=widest)
+    y = (excess + 2).mul_(excess)
+    v = beta * square + rest
+    inverse = v.reciprocal()
+    log_z = beta * log_square - v.log()
+    if near is not None:
+        close = minus_log1p_near(beta * y) - beta * minus_log1p_near(y)
+        log_z = torch.where(near, close, log_z)
+    # What δ adds, in all: f² β δ² ρ/2v + g² (1-β) δ²/2ρv.
+    share, weights = square * inverse, (f**2 * beta, g**2 * rest)
+    one, two = delta * share, far * inverse
+    push, pull = (0.5 * weights[0] * delta) * one, (0.5 * weights[1] * far) * two
+    d_delta = weights[0] * one + weights[1] * two / ratio
+    half = rest * inverse * push - (1 + beta * share) * pull
+    d_log_ratio = d_log_ratio - (beta * rest) * (y * inverse) + 2 * half
+    d_alpha = _by_alpha(block, parts)
+    if d_alpha is not None:
+        near_by = delta * inverse
+        by_beta = log_square - y * inverse - (rest - beta) * (near_by * delta)
+        d_alpha = d_alpha + (0.5 * slopes[2]) * (by_beta + (beta * rest) * near_by * (near_by * y))
+    return Terms(value + 0.5 * log_z + push + pull, d_delta, d_log_ratio, d_alpha)
+
+
+def _by_alpha(block: Standard, parts: _Parts) -> Tensor | None:
+    """What the two KLs add to the derivative by alpha, where that is a tensor."""
+    one, two, _ = parts.slopes
+    if not isinstance(parts.forward, Tensor):
+        return None
+    return one * kl_terms(block, 0.0).value + two * reverse_kl_terms(block, 0.0).value
+
+
+def _rest(
+    weight: Number, factors: tuple[Tensor, Tensor], log1p: Tensor, near: Tensor | None
+) -> Tensor:
+    """weight² (y - log(1+y))/2 for the y that is the product of the factors."""
+    half = 0.5 * weight**2
+    # Each factor is made small first: y may overflow where the result does not.
+    direct = (0.5 * weight * factors[0]) * (weight * factors[1]) - half * log1p
+    if near is None:
+        return direct
+    return torch.where(near, half * minus_log1p_near(factors[0] * factors[1]), direct)
+
+
+def _product(factors: tuple[Tensor, Tensor], weight: Number) -> Tensor:
+    """weight² y, which need not overflow where y does."""
+    return (weight * factors[0]) * (weight * factors[1])
 
 
 closed_form.register(WeightedKL, Normal, Normal)(OnePass(weighted_kl_terms))
