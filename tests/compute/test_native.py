@@ -181,10 +181,8 @@ def test_a_blank_name_of_a_compiler_is_none(monkeypatch, text):
 
 
 def test_a_table_is_built_once_however_its_device_is_named(monkeypatch):
-    whole, built = table.Table.built, []
-    monkeypatch.setattr(
-        table.Table, "built", lambda mixture: built.append(mixture) or whole(mixture)
-    )
+    whole, built = table.built, []
+    monkeypatch.setattr(table, "built", lambda mixture: built.append(mixture) or whole(mixture))
     mixture = bd.JSA.mixture(0.1234)
     table.of(mixture)
     table.of(mixture, torch.device("cpu"))
@@ -209,7 +207,7 @@ def other_default(request):
 
 def test_no_default_of_torch_disturbs_the_table(other_default):
     mixture = bd.JSA.mixture(0.3)
-    fresh, cached = table.built.__wrapped__(mixture), table.of(mixture).numbers
+    fresh, cached = table.built(mixture), table.of(mixture).numbers
     assert fresh.dtype == torch.float32
     assert torch.equal(fresh, cached)
     loc, scale, prior_loc, prior_scale = (

@@ -311,8 +311,8 @@ def _added(rows: Tensor, dtype: torch.dtype) -> Tensor:
 def _product(ones: Tensor, twos: Tensor) -> Tensor:
     """Σ of the products of rows, one by one: all of them at once would leave the cache."""
     total = ones[0] * twos[0]
-    for one, two in zip(ones[1:], twos[1:], strict=True):
-        total.addcmul_(one.to(total.dtype), two)
+    for row in range(1, len(ones)):
+        total.addcmul_(ones[row].to(total.dtype), twos[row])
     return total
 
 

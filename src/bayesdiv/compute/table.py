@@ -56,7 +56,13 @@ def _known(alpha: Number, q: Distribution, p: Distribution) -> bool:
 @lru_cache(maxsize=8)
 def of(mixture: Mixture, device: torch.device | str = "cpu") -> "Table":
     """The table of the divergence with these weights, on the device."""
-    return Table(float(mixture.bound), built(mixture).to(device))
+    return Table(float(mixture.bound), _numbers(mixture).to(device))
+
+
+@lru_cache(maxsize=8)
+def _numbers(mixture: Mixture) -> Tensor:
+    """Built once, however the device is named."""
+    return built(mixture)
 
 
 @lru_cache(maxsize=8)
@@ -171,7 +177,6 @@ def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:
     return torch.addcmul(prior_scale.square(), scale, scale).rsqrt_()
 
 
-@lru_cache(maxsize=8)
 def built(mixture: Mixture) -> Tensor:
     """The numbers of a table: Chebyshev polynomials through values of the one-sided rule.
 
