@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -315,24 +315,17 @@ def _known(model: nn.Module) -> bool | None:
     return _has_rules.get(model, {}).get(model.training)
 
 
-class _Buffer(NamedTuple):
-    owner: nn.Module
-    name: str
-    tensor: Tensor
-    value: Tensor
-
-
-def _buffers(model: nn.Module) -> list[_Buffer]:
+def _buffers(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
     """What a run of the model may write to, such as running means, with its values."""
     return [
-        _Buffer(owner, name, tensor, tensor.clone())
+        (owner, name, tensor, tensor.clone())
         for owner in model.modules()
         for name, tensor in owner._buffers.items()
         if tensor is not None and tensor.numel()
     ]
 
 
-def _restore(buffers: list[_Buffer]) -> None:
+def _restore(buffers: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
     with torch.no_grad():
         for owner, name, tensor, value in buffers:
             owner._buffers[name] = tensor

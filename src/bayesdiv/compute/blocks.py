@@ -5,6 +5,7 @@ gradients themselves; noise is made again from its seed.
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -205,11 +206,12 @@ class _Pass(torch.autograd.Function):
         plan, (drawn, loc, raw, *prior) = ctx.plan, ctx.saved_tensors
         # Handed on, to be overwritten by the gradients; a second backward pass computes them anew.
         (kept, lever), ctx.found = ctx.found, (None, None)
-        with torch.no_grad():
+        twice = torch.is_grad_enabled()
+        with torch.no_grad() if twice else nullcontext():
             if by_total is not None and kept is None:
                 kept = _computed(plan._replace(noise=None), loc, raw, *prior).derivatives
             found = None if by_total is None else (kept[0].mul_(by_total), kept[1].mul_(by_total))
-        if torch.is_grad_enabled():
+        if twice:
             found = _to_differentiate(plan, found, by_drawn, loc, raw)
         elif by_drawn is not None:
             found = _with_draws(plan, found, by_drawn, loc, raw, drawn, lever)

@@ -58,7 +58,9 @@ class SoftplusNormal(Normal):
     arg_constraints = {"loc": constraints.real, "rho": constraints.real}  # noqa: RUF012
 
     def __init__(self, loc: Tensor, rho: Tensor, validate_args: bool | None = False) -> None:
-        self.loc, self.rho = torch.broadcast_tensors(loc, rho)
+        if loc.shape != rho.shape:  # which is cheaper to see than to broadcast
+            loc, rho = torch.broadcast_tensors(loc, rho)
+        self.loc, self.rho = loc, rho
         self._learned = torch.is_grad_enabled()
         # A compiler drops what nobody reads, and cannot follow an attribute that comes late.
         self._scale = softplus(self.rho) if traced() else None

@@ -12,7 +12,7 @@ weights. With R = diag(a) + B Bᵀ of rank r every term costs O(n r²) by the de
 """
 
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -106,15 +106,7 @@ def total(
 # Closed forms of Gaussians --------------------------------------------------------------------
 
 
-class _Pair(Protocol):
-    """q in units of a Gaussian prior."""
-
-    def kl(self) -> Tensor: ...
-    def reverse_kl(self) -> Tensor: ...
-    def log_z(self, alpha: float | Tensor) -> Tensor: ...
-
-
-def _closed(divergence: Divergence, pair: _Pair) -> Tensor:
+def _closed(divergence: Divergence, pair: "_LowRank | _Dense") -> Tensor:
     if isinstance(divergence, KL):
         return pair.kl()
     if isinstance(divergence, ReverseKL):
@@ -125,7 +117,8 @@ def _closed(divergence: Divergence, pair: _Pair) -> Tensor:
     return both + pair.log_z(alpha) if isinstance(divergence, JSG) else both
 
 
-def _standardised(q: Distribution, p: Distribution) -> _Pair | None:
+def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None":
+    """In units of a Gaussian prior."""
     if not isinstance(p, Normal):
         return None
     if isinstance(q, LowRankMultivariateNormal):

@@ -40,7 +40,7 @@ class KL(Divergence):
         """The closed form registered in torch.distributions, if any."""
         if _dispatch_kl(type(q), type(p)) is NotImplemented:
             return None
-        return _kl_of_torch
+        return lambda _, q, p: kl_divergence(q, p)
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,6 @@ class ReverseKL(Divergence):
         """KL's closed form with q and p in each other's place, if there is one."""
         rule = closed_form.find(KL(), p, q)
         return None if rule is None else lambda _, q, p: rule(KL(), p, q)
-
-
-def _kl_of_torch(_: Divergence, q: Distribution, p: Distribution) -> Tensor:
-    return kl_divergence(q, p)
 
 
 @closed_form.register(KL, StudentT, Normal)
