@@ -279,3 +279,31 @@ def test_posteriors_with_structure_train_by_recorded_steps(family):
     epochs = bd.fit(net, objective, batches, optimizer, 30, step=bd.Recorded(), seed=0)
     losses = [epoch.loss.total for epoch in epochs]
     assert losses[-1] < losses[0]
+
+
+def test_a_network_on_two_devices_has_a_posterior_on_each():
+    class Parted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.near, self.far = nn.Linear(4, 8), nn.Linear(8, 3).cuda()
+
+        def forward(self, x):
+            return self.far(self.near(x).tanh().cuda())
+
+    torch.manual_seed(0)
+    module = Parted()
+    with pytest.raises(ValueError, match="give by=, one posterior per device"):
+        bd.bayesianize(module, bd.FanIn())
+    net = bd.bayesianize(module, bd.FanIn(), by=lambda name: name.partition(".")[0])
+    one = bd.bayesianize(bd.plain(net).cpu(), bd.FanIn(), by=lambda name: name.partition(".")[0])
+    one.module.forward = lambda x: one.module.far(one.module.near(x).tanh())
+    x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    weights = bd.draw_weights(net, 3)
+    for over in (bd.Looped(), bd.Vectorized()):
+        objective = bd.Objective(bd.Classes(), bd.JSA(0.3), num_data=6, over=over)
+        found = objective.given(net, weights, x, y.cuda())
+        wanted = objective.given(one, tuple(w.cpu() for w in weights), x, y)
+        torch.testing.assert_close(found.total.cpu(), wanted.total, rtol=1e-4, atol=1e-4)
+    several = bd.Objective(bd.Classes(), num_data=6, samples=2, over=bd.Looped())
+    several(net, x, y.cuda()).total.backward()
+    assert all(p.grad is not None and p.grad.device == p.device for p in net.parameters())

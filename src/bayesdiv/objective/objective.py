@@ -146,7 +146,8 @@ class Objective(nn.Module):
         nll = self._nll(model, weights, x, y)
         if divergence is None:
             divergence = self._divergence(model, weights)
-        divergence = divergence.to(nll.device)
+        if divergence.device != nll.device:
+            divergence = divergence.to(nll.device)
         strength = self._strength(divergence)
         if isinstance(strength, Tensor):
             return Loss(nll + strength * divergence, nll, divergence)
@@ -397,7 +398,7 @@ class LossModule(nn.Module):
 
     def forward(self, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
         """What is minimised, and its parts for each trial, see `Objective.terms`."""
-        if not compiling() and not self.objective.is_prepared(self.model):
+        if not self.objective.is_prepared(self.model) and not compiling():
             self.objective.prepare(self.model)
         return self.objective.terms(self.model, x, y, share)
 
@@ -410,7 +411,7 @@ def _parted(modules: Sequence[Bayesian]) -> bool:
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
     """The sum, on the device of the first."""
     first = totals[0]
-    return sum((total.to(first.device) for total in totals[1:]), first)
+    return first if len(totals) == 1 else sum((t.to(first.device) for t in totals[1:]), first)
 
 
 def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
