@@ -810,16 +810,25 @@ def test_tune_keeps_to_its_ranges_and_goes_on_to_more_trials(numbers):
     pd.testing.assert_frame_equal(both[:2].dropna(axis=1), first.dropna(axis=1))
 
 
-def test_a_divergence_of_ones_own_is_searched_and_its_settings_are_trained(numbers, monkeypatch):
+def test_a_divergence_of_ones_own_is_searched_and_trained_as_the_last_line_says(
+    numbers, monkeypatch, capsys
+):
     Path("own.py").write_text(
         "from dataclasses import dataclass\nimport bayesdiv as bd\n\n\n"
-        "@dataclass(frozen=True)\nclass Twice(bd.Divergence):\n"
-        "    def estimate(self, at_q, at_p):\n        return 2 * bd.KL().estimate(at_q, at_p)\n"
+        "@dataclass(frozen=True)\nclass Twice(bd.Divergence):\n    alpha: float = 0.5\n\n"
+        "    def estimate(self, at_q, at_p):\n"
+        "        return 2 * self.alpha * bd.KL().estimate(at_q, at_p)\n"
     )
     monkeypatch.syspath_prepend(str(Path.cwd()))
     assert call("tune", numbers, "--divergence", "own.Twice", "--out", "t", *FEW) == 0
-    assert call("train", numbers, "--config", "t/best.yaml", "--out", "run") == 0
-    assert json.loads(Path("run/settings.json").read_text())["divergence"]["kind"] == "own.Twice"
+    *_, line = capsys.readouterr().out.splitlines()
+    program, *words = line.split()
+    assert program == "bayesdiv"
+    assert call(*words) == 0
+    settings = json.loads(Path("runs/numbers-Twice/settings.json").read_text())
+    best = json.loads(Path("t/result.json").read_text())["best"]["settings"]
+    assert settings["divergence"] == {"kind": "own.Twice", "alpha": best["alpha"]}
+    assert settings["training"]["strength"] == best["strength"]
 
 
 def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):

@@ -90,13 +90,13 @@ def tune(settings: Namespace) -> None:
         )
     tried = study.trials(search)
     output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
-    results.write(folder, options.data_settings(settings), tuned, tried)
+    best = results.write(folder, options.data_settings(settings), tuned, tried)
     results.draw(search, folder, f"validation {metric.title(settings.aim)}")
     say(f"Trials: {folder / results.TRIALS}, drawn in {folder / results.FIGURE}")
     with errors.status("training the best settings and those given afresh"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / results.BEST}; train them with")
-    say(f"  bayesdiv train {settings.data} --config {folder / results.BEST} --out runs/{name}")
+    say(f"  bayesdiv train {settings.data} {best} --out runs/{name}")
 
 
 def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:

@@ -19,24 +19,29 @@ FIGURE, IMPORTANCE = "search.png", "importance.png"
 FEWEST = 10  # finished trials that say something about importance
 
 
-def write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> None:
-    """The best settings for `bayesdiv train --config`, and all trials as a table.
+def write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> str:
+    """The best settings for `bayesdiv train`, whose options are returned, and a table of trials.
 
-    `source` says where the data come from, as the command line has it.
+    `source` says where the data come from, as the command line has it. A divergence of one's own
+    is an option, since a config names no code outside bayesdiv.
     """
     import pandas as pd
     import yaml  # type: ignore[import-untyped]
 
     fields = dict(described(tuned.divergence) or {})
     kind = fields.pop("kind")
-    path = {"class_path": kind if "." in kind else f"bayesdiv.divergence.{kind}"}
     best = {
         **{key: value for key, value in source.items() if value is not None and key != "data"},
-        "divergence": {**path, "init_args": fields} if fields else path,
+        "divergence": {"class_path": f"bayesdiv.divergence.{kind}", "init_args": fields},
         **asdict(tuned.training),
         "hidden": list(tuned.training.hidden),
     }
-    text = f"# bayesdiv train {source['data']} --config {BEST} --out FOLDER\n"
+    options = f"--config {folder / BEST}"
+    if "." in kind:
+        del best["divergence"]
+        options += f" --divergence {kind}"
+        options += "".join(f" --divergence.{name} {value}" for name, value in fields.items())
+    text = f"# bayesdiv train {source['data']} {options} --out FOLDER\n"
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
     last = ("value", "state", "seconds", "retry_of", "reason")
     rows = [
@@ -46,6 +51,7 @@ def write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence
     ]
     table = pd.DataFrame(rows).astype({"retry_of": "Int64"})
     runs.write(folder / TRIALS, table.to_csv(index=False).encode())
+    return options
 
 
 def draw(search: Search, folder: Path, value: str) -> None:
