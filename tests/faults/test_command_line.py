@@ -25,9 +25,9 @@ TRAIN = ("train", "numbers.csv", "--out", "new", *QUICK)
 
 @pytest.fixture
 def rare(place):
-    """Two of 60 rows are ill, so that no part but the training part need have one."""
+    """Four of 60 rows are ill, so that the test part has none."""
     frame = rows().drop(columns="y")
-    frame["state"] = np.where(np.arange(60) < 2, "ill", "well")
+    frame["state"] = np.where(np.arange(60) < 4, "ill", "well")
     frame["state"] = frame["state"].map({"ill": "z_ill", "well": "a_well"})  # ill is class 1
     frame.to_csv("rare.csv", index=False)
     return place
@@ -35,17 +35,16 @@ def rare(place):
 
 def test_a_metric_that_a_part_lacks_is_shown_as_such_everywhere(rare, capsys):
     found = set()
-    for seed in range(3):
+    for seed in range(2):
         assert call("train", "rare.csv", "--seed", seed, "--out", f"run{seed}", *QUICK) == 0
         result = runs.read_json(Path(f"run{seed}/metrics.json"))
         found |= {part for part in ("test", "validation") if "false_negative_rate" in result[part]}
-        for command in (["show"], ["evaluate"], ["report", "-o", f"{seed}.html"]):
-            assert call(*command, f"run{seed}") == 0
-    shown = capsys.readouterr().out
-    assert "Traceback" not in shown
+        for command in ("show", "evaluate"):
+            assert call(command, f"run{seed}") == 0
     assert found != {"test", "validation"}
-    losses = ["--divergences", "KL", "deterministic", "--seeds", 3]
-    assert call("compare", "rare.csv", *losses, *QUICK) == 0
+    assert "–" in capsys.readouterr().out
+    assert call("report", "run0", "-o", "page.html") == 0
+    assert call("compare", "rare.csv", "--divergences", "KL", "--seeds", 2, *QUICK) == 0
 
 
 def test_parts_with_and_without_a_metric_stand_in_one_table(capsys):

@@ -6,6 +6,7 @@ A child is forked from this process, so that it begins at once and not with impo
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -71,6 +72,25 @@ def timed(work, *arguments):
     return time.monotonic() - begin
 
 
+@pytest.fixture(scope="module")
+def wholes(finished, tmp_path_factory):
+    """Results of commands that nobody stopped, made once in a folder, and the seconds they took."""
+    folder, took = tmp_path_factory.mktemp("wholes"), {}
+    shutil.copy(finished / "numbers.csv", folder)
+
+    def whole(work, *arguments):
+        if arguments not in took:
+            before = Path.cwd()
+            os.chdir(folder)
+            try:
+                took[arguments] = timed(work, *arguments)
+            finally:
+                os.chdir(before)
+        return took[arguments], folder
+
+    return whole
+
+
 def nothing_half_written(folder):
     names = [path.name for path in Path(folder).rglob("*") if path.name.endswith(".part")]
     assert not names
@@ -82,9 +102,9 @@ TRAIN = ("train", "numbers.csv", "--epochs", "40", *QUICK)
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_a_killed_training_goes_on_bit_for_bit(place, monkeypatch, seed):
+def test_a_killed_training_goes_on_bit_for_bit(place, wholes, monkeypatch, seed):
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", 0.05)
-    seconds = timed(call, *TRAIN, "--out", "whole")
+    seconds, folder = wholes(call, *TRAIN, "--out", "whole")
     for again in range(3):
         how, code = killed(10 * seed + again, seconds, call, *TRAIN, "--out", "parts")
         if how == signal.SIGTERM and code == 143 and Path("parts/history.jsonl").exists():
@@ -94,21 +114,22 @@ def test_a_killed_training_goes_on_bit_for_bit(place, monkeypatch, seed):
             break
     if not Path("parts/metrics.json").exists():
         assert call(*TRAIN, "--out", "parts") == 0
-    whole, parts = (runs._read(Path(f, runs.WEIGHTS))[0] for f in ("whole", "parts"))
+    both = (folder / "whole", Path("parts"))
+    whole, parts = (runs._read(each / runs.WEIGHTS)[0] for each in both)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[key], parts[key]) for key in whole)
-    results = [runs.read_json(Path(f, runs.METRICS)) for f in ("whole", "parts")]
+    results = [runs.read_json(each / runs.METRICS) for each in both]
     assert all(results[0][key] == results[1][key] for key in ("test", "validation", "best_epoch"))
     assert len(runs.read_history(Path("parts"))) == 40
     assert call("predict", "parts", "numbers.csv", "-o", "out.csv") == 0
     nothing_half_written("parts")
 
 
-def test_of_two_trainings_in_one_folder_the_second_is_refused(place):
-    assert call(*TRAIN, "--out", "whole") == 0
+def test_of_two_trainings_in_one_folder_the_second_is_refused(place, wholes):
+    _, folder = wholes(call, *TRAIN, "--out", "whole")
     children = [started(call, *TRAIN, "--out", "both") for _ in range(2)]
     assert sorted(map(ended, children)) == [0, 2]
-    whole, both = (runs._read(Path(f, runs.WEIGHTS))[0] for f in ("whole", "both"))
+    whole, both = (runs._read(f / runs.WEIGHTS)[0] for f in (folder / "whole", Path("both")))
     assert all(torch.equal(whole[key], both[key]) for key in whole)
     assert len(runs.read_history(Path("both"))) == 40
 
@@ -125,12 +146,12 @@ def numbers(folder):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_killed_comparison_is_whole_or_made_again(place, seed):
-    seconds = timed(call, *COMPARE, *LOSSES, "--out", "whole")
+def test_a_killed_comparison_is_whole_or_made_again(place, wholes, seed):
+    seconds, folder = wholes(call, *COMPARE, *LOSSES, "--out", "compared")
     killed(100 + seed, seconds, call, *COMPARE, *LOSSES, "--out", "parts")
     if not Path("parts/comparison.json").exists():
         assert call(*COMPARE, *LOSSES, "--out", "parts") == 0
-    assert numbers("parts") == numbers("whole")
+    assert numbers("parts") == numbers(folder / "compared")
     assert Path("parts/comparison.png").read_bytes().startswith(b"\x89PNG")
     nothing_half_written("parts")
 
@@ -141,14 +162,15 @@ TUNE = ("tune", "numbers.csv", "--epochs", "3", "--trials", "4", "--folds", "2",
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_killed_search_goes_on(place, seed):
-    seconds = timed(call, *TUNE, "--out", "whole")
+def test_a_killed_search_goes_on(place, wholes, seed):
+    seconds, folder = wholes(call, *TUNE, "--out", "searched")
     killed(200 + seed, seconds, call, *TUNE, "--out", "parts")
     if not Path("parts/result.json").exists():
         assert call(*TUNE, "--out", "parts") == 0
-    assert {path.name for path in Path("whole").iterdir()} <= {
-        path.name for path in Path("parts").iterdir()
-    }
+    names = [
+        {path.name for path in each.iterdir()} for each in (folder / "searched", Path("parts"))
+    ]
+    assert names[0] <= names[1]
     for path in Path("parts").glob("*.json"):
         json.loads(path.read_text())
     nothing_half_written("parts")
@@ -166,9 +188,10 @@ def exported(shift):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_killed_export_leaves_a_whole_file(place, seed):
-    seconds = timed(exported, 0.0)
-    before = Path("model.pt2").read_bytes()
+def test_a_killed_export_leaves_a_whole_file(place, wholes, seed):
+    seconds, folder = wholes(exported, 0.0)
+    before = (folder / "model.pt2").read_bytes()
+    Path("model.pt2").write_bytes(before)
     killed(300 + seed, seconds, exported, 1.0)
     if Path("model.pt2").read_bytes() != before:
         assert torch.export.load("model.pt2").module()(torch.zeros(3, 2))
