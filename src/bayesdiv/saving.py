@@ -215,6 +215,11 @@ class _Taken:
         self.names: dict[tuple[int, torch.Size, torch.dtype], str] = {}
 
     def __call__(self, value: Any, path: str) -> Any:
+        if hasattr(value, "full_tensor"):
+            raise SavingError(
+                f"{path} is sharded over processes: load the whole state, which torch's "
+                "get_model_state_dict gives, into a model of one process and save that"
+            )
         if isinstance(value, Tensor):
             return {"tensor": self._entered(value.detach(), path)}
         if isinstance(value, Mapping):

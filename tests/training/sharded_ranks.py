@@ -7,6 +7,7 @@ import copy
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, distributed, nn
@@ -17,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import bayesdiv as bd
+from bayesdiv.saving import SavingError
 
 CASES = {
     "one draw": {"samples": 1},
@@ -116,6 +118,9 @@ def main(folder: Path) -> None:
             fully_shard(block, mesh=mesh)
         return fully_shard(module, mesh=mesh)
 
+    refused = sharded(module_for()[0]).model
+    with pytest.raises(SavingError, match=r"posterior.loc is sharded over processes: load the"):
+        bd.save(folder / "net", refused)
     results = {}
     for name, options in CASES.items():
         results[f"sharded {name}"] = trained(sharded, rank, world, **options)
