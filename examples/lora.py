@@ -1,13 +1,13 @@
 """Bayesian LoRA on movie reviews: a plain adapter, KL and JS-A side by side.
 
     pip install 'bayesdiv[clients]'
-    python examples/lora.py --out results/lora.json
+    python examples/lora.py --out results/clients/lora.json
 
 No pretrained weights are used. A small encoder is first trained plainly, from a random start, on
 the 25,000 long reviews of one site (IMDb). Adapters are then trained on 1,000 of the 8,530
 one-sentence reviews of another (Rotten Tomatoes), each way inside the `Trainer` of transformers
-with the same settings; the epoch with the lowest loss on 1,000 further rows is kept. The rest is
-for the test.
+with the same settings; the epoch with the lowest loss on 500 further rows is kept, and 3,000 other
+rows are the test.
 """
 
 import argparse
