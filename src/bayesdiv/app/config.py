@@ -28,7 +28,8 @@ def check(arguments: Sequence[str]) -> None:
     for given in _configs(arguments):
         content = _content(given)
         for name in _named(content):
-            ours = name.startswith("bayesdiv.") or "." not in name
+            path = name.partition(":")[0]  # of JSA:0.3
+            ours = path.startswith("bayesdiv.") or "." not in path
             if not ours and not any(name in each for each in arguments if given not in each):
                 raise ValueError(
                     f"a config must not name code outside bayesdiv, got {name}: give it on the "

@@ -196,7 +196,7 @@ def add_divergence(command: "ArgumentParser", usual: str, said: str) -> None:
     """The option --divergence, read by `divergence_of`."""
     names = ", ".join(known())
     said = f"NAME or NAME:ALPHA, as in JSA:0.3, of {names}, or the import path of your own{said}"
-    command.add_argument("--divergence", type=_option(divergence_of), default=usual, help=said)
+    command.add_argument("--divergence", type=_option(_as_said), default=usual, help=said)
 
 
 def add_training(command: "ArgumentParser", skip: Iterable[str] = ()) -> None:
@@ -207,16 +207,16 @@ def add_training(command: "ArgumentParser", skip: Iterable[str] = ()) -> None:
     command.add_argument("--hidden", type=_option(units), default=usual, help=said)
 
 
-def units(given: "str | Sequence[int]") -> tuple[int, ...]:
+def units(given: "str | Sequence[int]") -> list[int]:
     """The units of each hidden layer, as an option or a file of settings has them.
 
     Examples:
         >>> units("50,50"), units([8])
-        ((50, 50), (8,))
+        ([50, 50], [8])
     """
     try:
         each = given.strip("[]() ").split(",") if isinstance(given, str) else given
-        return tuple(int(number) for number in each if str(number).strip())
+        return [int(number) for number in each if str(number).strip()]
     except (TypeError, ValueError):
         raise ValueError(f"hidden must be whole numbers such as 50,50, got {given}") from None
 
@@ -240,6 +240,15 @@ def together(arguments: "Sequence[str]") -> list[str]:
 def _halves(text: str) -> list[str]:
     """An argument such as --divergence=JSA in two."""
     return text.split("=", 1) if re.match(r"--divergence(\.\w+)?=", text) else [text]
+
+
+def _as_said(given: "str | Mapping[str, Any] | None") -> str:
+    """A divergence that can be made, in words that a file of settings can hold."""
+    divergence_of(given)
+    if not isinstance(given, Mapping):
+        return str(given or "deterministic")
+    fields = ",".join(f"{key}={value}" for key, value in (given.get("init_args") or {}).items())
+    return f"{given['class_path']}:{fields}" if fields else str(given["class_path"])
 
 
 def divergence_of(given: "str | Mapping[str, Any] | Divergence | None") -> Divergence | None:

@@ -13,6 +13,7 @@ from bayesdiv.app.options import (
     add_training,
     command_parser,
     data_settings,
+    divergence_of,
     open_data,
     part_data,
     training_of,
@@ -35,7 +36,7 @@ def parser() -> ArgumentParser:
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    divergence = settings.divergence
+    divergence = divergence_of(settings.divergence)
     splits = part_data(open_data(settings), settings, settings.seed)
     training = settled(training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)

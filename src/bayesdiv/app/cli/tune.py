@@ -58,7 +58,7 @@ def parser() -> ArgumentParser:
 
 def tune(settings: Namespace) -> None:
     """Search, then train the best settings and those given afresh and compare them on test data."""
-    divergence, ranges = settings.divergence, _ranges(settings)
+    divergence, ranges = options.divergence_of(settings.divergence), _ranges(settings)
     if divergence is None:
         raise ValueError(options.unknown("None", "or an import path"))
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
