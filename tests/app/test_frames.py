@@ -136,7 +136,7 @@ def test_calibrated_intervals_hold_what_they_say(noisy, likelihood):
         return np.mean((low <= y[800:]) & (y[800:] <= high))
 
     before = coverage()
-    model.calibrate(X[200:800], y[200:800])
+    model.calibrate(X[200:800], pd.Series(y[200:800]))
     assert abs(coverage() - 0.8) < 0.06  # three standard errors of 600 and 700 rows
     assert abs(coverage() - 0.8) < abs(before - 0.8)
     assert np.isinf(model.calibrate(X[200:205], y[200:205]).predict_interval(X[800:])[1]).all()

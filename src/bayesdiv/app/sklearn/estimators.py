@@ -169,7 +169,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             True
         """
         found = self.predictive(X)
-        given = np.asarray(y, dtype=np.float64).reshape(tuple(found.mean.shape))
+        given = np.array(y, dtype=np.float64).reshape(tuple(found.mean.shape))
         self._calibration = found, torch.from_numpy(given)
         return self
 
