@@ -140,7 +140,11 @@ def main() -> None:
         each = [moons(members, seed) for seed in seeds]
         for way in each[0]:
             far[f"{name}, {way}"] = np.mean([e[way] for e in each], 0).round(3).tolist()
-    found = {"on, between, outside": gap, "moons: probability, information, accuracy": far}
+    found = {
+        "seeds": len(seeds),
+        "on, between, outside": gap,
+        "moons: probability, information, accuracy": far,
+    }
     (HERE / "gap.json").write_text(json.dumps(found, indent=1) + "\n")
     draw(all_curves[0], HERE.parents[1] / "docs/images/gap.png")
     print(json.dumps(found, indent=1))

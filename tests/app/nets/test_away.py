@@ -56,6 +56,16 @@ def test_the_spread_of_predictions_grows_by_the_slope_per_distance(rows):
     assert torch.allclose(spread.diff(), 2.0 * torch.tensor([10.0, 20.0]), rtol=0.05)
 
 
+def test_an_even_number_of_draws_moves_no_mean(rows):
+    net = Away(linear(), 2, places=300)
+    net.settle(rows)
+    far = torch.tensor([[10.0, 0.0]])
+    found = bd.predict(net, bd.Gaussian(), far, samples=10)
+    with bd.at_mean(net):
+        assert torch.allclose(found.mean, net.eval()(far).squeeze(-1), rtol=1e-3)
+    assert found.epistemic > 1
+
+
 def test_a_network_in_training_is_left_as_it_is(rows):
     away = Away(linear(), 2, places=300)
     away.settle(rows)

@@ -5,8 +5,10 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import pad
 
+from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
+from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import Prior
 
 MOST_PLACES = 500  # training rows that are kept
@@ -62,7 +64,8 @@ class Away(nn.Module):
         super().__init__()
         self.network, self.locations, self.free = network, locations, free or targets
         # At its prior from the beginning, where no divergence pulls: there is nothing to learn.
-        self.size = bayesianize(_Size(targets), Prior(Normal, loc=0.0, scale=1.0), start=1.0)
+        prior = Prior(Normal, loc=0.0, scale=1.0)
+        self.size = bayesianize(_Size(targets), prior, posterior=_Paired, start=1.0)
         self.size.requires_grad_(False)
         kept = torch.zeros(min(places, MOST_PLACES), columns)
         self.register_buffer("places", kept)
@@ -120,6 +123,14 @@ class Away(nn.Module):
             (slope,) = torch.autograd.grad((outputs * signs).sum(), given)
             total += slope.square().mean(0) / SLOPE_DRAWS
         return (total / (self.free * self.locations)).sqrt()
+
+
+class _Paired(MeanField):
+    """Around 0, drawn in pairs of opposite signs: an even number of draws moves no mean."""
+
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
+        half = super().rsample(-(-samples // 2), dtype, seed)
+        return torch.stack([half, -half], 1).flatten(0, 1)[:samples]
 
 
 class _Size(nn.Module):
