@@ -101,7 +101,8 @@ def work(
             file.flush()
         while left or running:
             while left and len(running) < processes and time.perf_counter() - began < limit:
-                running[pool.submit(run, left[0])] = left.pop(0)
+                trial = left.pop(0)
+                running[pool.submit(run, trial)] = trial
             if not running:
                 break
             for done in wait(running, return_when=FIRST_COMPLETED).done:
