@@ -213,6 +213,12 @@ def test_a_hostile_config_is_one_sentence(place, refused, content, words):
     assert "codec" not in said
 
 
+def test_a_name_that_no_file_can_have_is_one_sentence(place, refused):
+    for given in (["--config", "é" * 300], ["--out", "é" * 300]):
+        assert "File name too long" in refused("train", "numbers.csv", *given, *QUICK)
+    assert "File name too long" in refused("show", "é" * 300)
+
+
 def test_a_pipe_as_a_config_is_not_waited_for(place, refused):
     os.mkfifo("c.yaml")
     assert "must be an ordinary file" in refused(*TRAIN, "--config", "c.yaml")

@@ -79,6 +79,8 @@ def _run(arguments: Sequence[str]) -> None:
         check(arguments)
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(together(arguments)))
+    except OSError as error:  # such as a name that is too long for a file
+        complain(_of_disk(error))
     except OverflowError:
         complain("a number in an argument or in the config is larger than a computer's can be")
     except (*_MISTAKES, ArgumentError) as error:
@@ -88,8 +90,12 @@ def _run(arguments: Sequence[str]) -> None:
     except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
         complain(str(error))
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        complain(place + (error.strerror or str(error)))
+        complain(_of_disk(error))
+
+
+def _of_disk(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    return place + (error.strerror or str(error))
 
 
 def _kept_traceback() -> str:
