@@ -41,6 +41,8 @@ TOLERANCES = {
     torch.float64: (1e-6, 1e-5),
     torch.bfloat16: (1e-2, 5e-2),
 }
+# Total variation has a kink at q = p: next to it the last digit of a scale turns its gradient.
+KINKED = 0.1
 TAILS = (4.0, 5.0, 5.5)
 
 
@@ -108,6 +110,8 @@ def main() -> int:
         for dtype in DTYPES:
             off = errors(divergence, options.pairs, dtype, options.device)
             of_total, of_gradient = TOLERANCES[dtype]
+            if divergence == bd.TotalVariation() and dtype == torch.bfloat16:
+                of_gradient = KINKED
             right = off[0] <= of_total and max(off[1:]) <= of_gradient
             failed += not right
             numbers = " | ".join(f"{number:.1e}" for number in off)
