@@ -16,6 +16,7 @@ from bayesdiv.serving.graph import Units
 from serving.running import assert_equal, expected, runner
 
 SUFFIXES = (".pt2", ".onnx")
+OFFSET = 500_000_037.0  # no number of single precision
 # The search for quantiles makes a graph that takes long to become ONNX.
 SLOW = (".pt2", pytest.param(".onnx", marks=pytest.mark.slow))
 COLUMNS = (Number("when", 1.7e9, 1e3, unit="s"), Category("colour", ("red", "green", "blue")))
@@ -68,7 +69,7 @@ def table(tmp_path_factory):
     predictive = bd.predict_at(net, likelihood, held, weights)
     intervals = Intervals.fit(predictive, y, level=0.8)
     calibration = (intervals, Threshold.fit(mutual_information(predictive)))
-    units = Units(5e8, 10.0, "m")
+    units = Units(OFFSET, 10.0, "m")
     place = folder.mktemp("table")
     return Files(
         net, likelihood, held, calibration, weights, place, columns=COLUMNS, units=units
@@ -105,8 +106,8 @@ def test_raw_columns_give_what_predict_at_gives_in_the_units_of_the_target(table
     found = table.run(suffix, raw)
     assert set(found) == {*wanted, "unusual"}
     for name in ("mean", "low", "high", "conformal_low", "conformal_high"):
-        # 5e8 + 10 y keeps seven digits of y in double precision, and none in single.
-        found[name] = (found[name] - 5e8) / 10
+        # OFFSET + 10 y keeps seven digits of y in double precision, and none in single.
+        found[name] = (found[name] - OFFSET) / 10
     found["scale"] = found["scale"] / 10
     found |= {name: found[name] / 100 for name in ("epistemic", "aleatoric")}
     assert_equal(found, wanted, 1e-5)
@@ -143,7 +144,7 @@ def test_metadata_describe_inputs_columns_units_and_weights(table):
     assert told["bayesdiv"] == bd.__version__
     assert told["inputs"] == {"columns": {"shape": ["rows", 2], "dtype": "float64"}}
     assert told["columns"][1]["categories"] == ["red", "green", "blue"]
-    assert told["target"] == {"loc": 5e8, "scale": 10.0, "name": "m"}
+    assert told["target"] == {"loc": OFFSET, "scale": 10.0, "name": "m"}
     assert told["calibration"] == [saved.state() for saved in table.calibration]
     assert len(told["weights_sha256"]) == 64
 

@@ -123,12 +123,17 @@ class Served:
     calibration: tuple[Saved, ...] = ()
     score: Any = outliers.mutual_information
 
-    def __call__(self, outputs: Tensor) -> dict[str, Tensor]:
-        """Named outputs of a batch from those of the draws, (samples, rows, …)."""
+    def __call__(self, outputs: Tensor, units: Tensor) -> dict[str, Tensor]:
+        """Named outputs of a batch from those of the draws, (samples, rows, …).
+
+        Units are a tensor of doubles: ONNX would round plain numbers to single precision.
+        """
         predictive: Predictive = Traceable(self.likelihood(outputs))
         for cooler in self._of(Temperature):
             predictive = Traceable(cooler(predictive).conditional)
-        found = self._classes(predictive) if predictive.discrete else self._numbers(predictive)
+        found = (
+            self._classes(predictive) if predictive.discrete else self._numbers(predictive, units)
+        )
         found["outlier_score"] = self.score(predictive) + 0.0  # an output of its own
         for limit in self._of(Threshold):
             found["unusual"] = limit.flags(found["outlier_score"])
@@ -149,8 +154,8 @@ class Served:
             found["conformal_set"] = sets(predictive)
         return found
 
-    def _numbers(self, predictive: Predictive) -> dict[str, Tensor]:
-        loc, scale = self.units.loc, self.units.scale
+    def _numbers(self, predictive: Predictive, units: Tensor) -> dict[str, Tensor]:
+        loc, scale = units[0], units[1]
         ends = {} if self.level is None else _ends("", predictive.interval(self.level))
         for intervals in self._of(Intervals):
             ends |= _ends("conformal_", _conformal(intervals, predictive))
@@ -225,6 +230,8 @@ class Graph(nn.Module):
         self.encoded, self.precision, self.inputs = encoded, precision, inputs
         self.bare = _Bare(net, outputs)
         self.samples = len(weights[0]) if weights else 1
+        units = [served.units.loc, served.units.scale]
+        self.register_buffer("units", torch.tensor(units, dtype=torch.float64))
         self._keep(net, weights)
 
     def _keep(self, net: nn.Module, weights: Weights) -> None:
@@ -258,7 +265,7 @@ class Graph(nn.Module):
         if self.inputs is not None:
             inputs = dict(zip(self.inputs, given, strict=True))
         each = [self.bare.with_weights(self._draw(draw), inputs) for draw in range(self.samples)]
-        found = self.served(torch.stack(each))
+        found = self.served(torch.stack(each), self.get_buffer("units"))
         return found if fine is None else {name: _only(fine, v) for name, v in found.items()}
 
 
