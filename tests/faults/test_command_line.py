@@ -234,6 +234,13 @@ def test_a_parquet_file_with_more_cells_than_memory_is_not_read(place, refused, 
     assert "t.parquet must fit into memory, got 100,000 rows of" in said
 
 
+def test_a_parquet_file_whose_notes_are_broken_is_one_sentence(place, refused):
+    rows().to_parquet("t.parquet")
+    whole = Path("t.parquet").read_bytes()
+    Path("t.parquet").write_bytes(whole.replace(b"pandas_type", b"pandas_tipe"))
+    assert "must be a Parquet file" in refused("predict", "one", "t.parquet", "-o", "out.csv")
+
+
 def test_text_that_is_not_utf_8_is_one_sentence_without_codecs(place, refused):
     Path("latin.csv").write_bytes("a,größe\n1,2\n".encode("latin-1"))
     said = refused("train", "latin.csv", "--out", "new", *QUICK)

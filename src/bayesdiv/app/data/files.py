@@ -332,7 +332,9 @@ def _read_parquet(path: Path) -> Read:
         with ParquetFile(path) as file:
             check_cells(path, file.metadata.num_rows, file.metadata.num_columns)
             return Read(file.read().to_pandas(), ",", ())
-    except ValueError as problem:  # what Arrow raises for a broken file
+    except (DataError, OSError):
+        raise
+    except Exception as problem:  # Arrow's own, and KeyError where the notes of pandas are broken
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
 
 
