@@ -44,7 +44,8 @@ def test_intervals_agree_with_the_cpu_and_come_back_from_there(score):
 
 
 def test_sets_and_temperature_agree_with_the_cpu():
-    wanted, found = (Sets.fit(*classes(device), share=1.0) for device in ("cpu", DEVICE))
+    # At a level where the threshold is no sum of all probabilities, which is 1 but for rounding.
+    wanted, found = (Sets.fit(*classes(device), 0.5, share=1.0) for device in ("cpu", DEVICE))
     assert torch.equal(found(classes(DEVICE)[0]).cpu(), wanted(classes("cpu")[0]))
     assert Sets.fit(*classes(DEVICE))(classes(DEVICE)[0]).device.type == DEVICE
     values = [Temperature.fit(*classes(device)).value for device in ("cpu", DEVICE)]

@@ -94,7 +94,13 @@ class _InTurn(torch.autograd.Function):
                 "draws that run in turn have gradients for one backward pass: give "
                 "over=Vectorized() for a second one"
             )
-        return (None, None, None, None, *(g if g is None else g.mul_(grad) for g in gradients))
+        return (
+            None,
+            None,
+            None,
+            None,
+            *(g if g is None else g.mul_(grad.to(g.device)) for g in gradients),
+        )
 
 
 def _differentiated(
