@@ -74,7 +74,11 @@ def test_a_resumed_run_ends_exactly_where_it_would_have_ended(kind, tmp_path):
     ],
     ids=["spectral norm", "orthogonal", "weight norm", "channels last"],
 )
-@pytest.mark.parametrize("posterior", [bd.MeanField, bd.LowRank(2), bd.Ensemble(2)], ids=str)
+@pytest.mark.parametrize(
+    "posterior",
+    [bd.MeanField, bd.LowRank(2), bd.Ensemble(2)],
+    ids=["mean field", "low rank", "ensemble"],
+)
 def test_modules_and_posteriors_of_every_kind_come_back(make, posterior, tmp_path):
     net, other = (bd.bayesianize(make(), bd.AroundStart(), posterior=posterior) for _ in range(2))
     bd.save(tmp_path / "net", net)

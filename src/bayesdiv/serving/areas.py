@@ -10,7 +10,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.distributions import NegativeBinomial, StudentT
-from torch.nn.functional import softplus
 
 NODES, STEP = 40, 0.08  # of the tanh-sinh rule, on each side of its middle
 ENOUGH = 30.0  # e^-30 of an integrand's peak is left out
@@ -75,15 +74,20 @@ def negative_binomial(distribution: NegativeBinomial, value: Tensor) -> Tensor:
     whole = value.double().floor()
     a, b, at = torch.broadcast_tensors(a, whole.clamp(min=0) + 1, -logits)
     one, two, peak = a.unsqueeze(-1), b.unsqueeze(-1), (a / b).log().unsqueeze(-1)
-    least = one * softplus(-peak) + two * softplus(peak)
+    least = one * _softplus(-peak) + two * _softplus(peak)
 
     def bend(v: Tensor) -> Tensor:
-        found: Tensor = one * softplus(-v) + two * softplus(v) - least
+        found: Tensor = one * _softplus(-v) + two * _softplus(v) - least
         return found
 
     middle, wide = (a / b).log(), (2 * ENOUGH * (1 / a + 1 / b)).sqrt()
     low, high = middle - wide - ENOUGH / a, middle + wide + ENOUGH / b
     return torch.where(whole < 0, 0.0, _below(bend, low, middle, at, high))
+
+
+def _softplus(v: Tensor) -> Tensor:
+    """log(1 + e^v) by operations that onnxruntime has in double precision too."""
+    return v.clamp(min=0) + (1 + (-v.abs()).exp()).log()
 
 
 def _below(
