@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,7 +77,8 @@ def fits(value: Any, kind: Any) -> bool:
         is_map = isinstance(value, Mapping)
         return is_map and (inner[1] is Any or all(fits(v, inner[1]) for v in value.values()))
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and (isinstance(value, float) or abs(value) < sys.float_info.max)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return kind is Any or isinstance(value, kind)

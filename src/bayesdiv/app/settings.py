@@ -181,6 +181,8 @@ def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> 
         raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None
     except KeyError as error:
         raise DataError(f"{name} does not say the {error} of its data") from None
+    except (AttributeError, TypeError, OverflowError) as error:  # a number where a name must be
+        raise DataError(f"{name} says of its data what cannot be: {error}") from None
     same = describe(experiment, splits, source)
     for key in ("encoder", "task", "num_data", "fingerprint"):
         if not _alike(same[key], settings[key]):
