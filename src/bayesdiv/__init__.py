@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from bayesdiv.prediction import predict, predict_at
     from bayesdiv.predictive import Predictive
     from bayesdiv.saving import load, save
-    from bayesdiv.training.batches import Batches
+    from bayesdiv.training.batches import Batches, labelled
     from bayesdiv.training.fit import Diverged, fit
+    from bayesdiv.training.optimizers.natural import Natural
+    from bayesdiv.training.parameter_groups import parameter_groups
     from bayesdiv.training.steps import Eager, Recorded
 
 __version__ = "0.2.0"
@@ -82,6 +84,7 @@ __all__ = [
     "LowRank",
     "MeanField",
     "MonteCarlo",
+    "Natural",
     "Objective",
     "Point",
     "Poisson",
@@ -104,7 +107,9 @@ __all__ = [
     "draws",
     "export",
     "fit",
+    "labelled",
     "load",
+    "parameter_groups",
     "plain",
     "predict",
     "predict_at",
@@ -142,8 +147,10 @@ _HOMES = {
     "bayesdiv.prediction": "predict predict_at",
     "bayesdiv.predictive": "Predictive",
     "bayesdiv.saving": "load save",
-    "bayesdiv.training.batches": "Batches",
+    "bayesdiv.training.batches": "Batches labelled",
     "bayesdiv.training.fit": "Diverged fit",
+    "bayesdiv.training.optimizers.natural": "Natural",
+    "bayesdiv.training.parameter_groups": "parameter_groups",
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}

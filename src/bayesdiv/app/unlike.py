@@ -24,7 +24,10 @@ def write(folder: Path, splits: Splits) -> None:
     if splits.num_features > MOST_COLUMNS or not len(splits.validation.x):
         return
     y = None if splits.train.y.is_floating_point() else splits.train.y
-    distance = Mahalanobis.fit(splits.train.x.flatten(1), y)
+    try:
+        distance = Mahalanobis.fit(splits.train.x.flatten(1), y)
+    except ValueError:  # rows that do not vary, at least not within a class, have no distance
+        return
     scores = distance(splits.validation.x.flatten(1))[:MOST_SCORES]
     content = {"distance": distance.state(), "scores": scores.tolist()}
     runs.write_sealed(folder, FILE, content)

@@ -117,7 +117,7 @@ def fit(
         step: one update, `Eager()` if None, or `Recorded()`.
         schedule: of the learning rate, stepped after each update.
         unpack: from what a loader yields to inputs and targets, `pair` if they are two;
-            `labelled("labels")` of `bayesdiv.training.batches` for mappings.
+            `bd.labelled("labels")` for mappings.
         transform: applied to the loss module once, such as `torch.compile`.
         autocast: the dtype of activations and drawn weights inside the network, such as
             torch.bfloat16; parameters, loss and divergence keep theirs.
