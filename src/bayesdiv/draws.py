@@ -1,9 +1,11 @@
 """Several weight draws in one call: drawn first, then run through the network together."""
 
 import logging
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -116,9 +118,39 @@ class Looped(Over):
         return torch.stack([run(*draw) for draw in zip(*weights, strict=True)])
 
 
-@contextmanager
-def _attention_by_products(device: torch.device) -> Iterator[None]:
+class _Shared:
+    """Settings that all threads share: the first who needs them sets them, the last restores."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.settings = threading.Lock(), 0, ExitStack()
+
+    @contextmanager
+    def using(self, device: torch.device) -> Iterator[None]:
+        with self.lock:
+            if not self.users:
+                self.settings.enter_context(_attention_alone(device))
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                if not self.users:
+                    self.settings.close()
+
+
+_shared = _Shared()
+if hasattr(os, "register_at_fork"):  # whose child has none of the threads that would restore them
+    os.register_at_fork(after_in_child=_shared.__init__)  # type: ignore[misc]
+
+
+def _attention_by_products(device: torch.device) -> AbstractContextManager[None]:
     """Attention without the fused kernels that have no rule, or a broken one, for `torch.vmap`."""
+    return _attention_alone(device) if compiling() else _shared.using(device)
+
+
+@contextmanager
+def _attention_alone(device: torch.device) -> Iterator[None]:
     before = torch.backends.mha.get_fastpath_enabled()
     # Of the kernels on a GPU, the one for float32 fails in its backward pass.
     fused = [] if on_cpu(device) else [SDPBackend.FLASH_ATTENTION]

@@ -52,7 +52,8 @@ def test_of_many_writers_at_once_one_wins(tmp_path):
         thread.join()
     assert max(most) == 1
     assert len(most) + len(errors) == 8
-    assert all("is being written by process" in error for error in errors)
+    # "process 123", or "another process" before the owner has written down which it is.
+    assert all("is being written by" in error for error in errors)
 
 
 def test_the_lock_of_a_killed_owner_is_taken_over(tmp_path):

@@ -156,7 +156,13 @@ def fit(
         began = time.perf_counter()
         objective.epoch = number
         module.train()
-        noise = None if seed is None else _noise(seeding(seed * 1_000_003 + number, place.rank))
+        noise = (
+            None
+            if seed is None
+            else _noise(
+                seeding(seed * 1_000_003 + number, place.rank), compiled=transform is not None
+            )
+        )
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
         sums = _Sums(number)
@@ -171,15 +177,16 @@ def fit(
         yield Epoch(number + 1, mean, objective.strength.report(), seconds, trials)
 
 
-def _noise(seed: int) -> torch.Generator:
+def _noise(seed: int, *, compiled: bool) -> torch.Generator | None:
     """Where the weights of an epoch are drawn from on a CPU, whatever other threads draw.
 
     All else, such as dropout and noise on a GPU, comes from torch's generator; at another seed, or
-    its masks would be made from the words that the weights are made from.
+    its masks would be made from the words that the weights are made from. A compiled step knows
+    that generator alone, and draws what a plain one draws.
     """
     with turn():
-        torch.manual_seed(seed ^ _OTHER)
-    return torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed if compiled else seed ^ _OTHER)
+    return None if compiled else torch.Generator().manual_seed(seed)
 
 
 def check(
