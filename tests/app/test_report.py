@@ -184,8 +184,7 @@ def test_posterior_scales_are_those_of_the_weights_file(made, pages):
     assert {name for _, name in shown} == {"kl", "jsa"}  # the deterministic one has none
     for name in ("kl", "jsa"):
         kept = load_file(made / "numbers" / name / "weights.safetensors")
-        of = {key.partition("posterior.")[2]: values.astype(float) for key, values in kept.items()}
-        rho, loc = of["rho"], of["loc"]
+        rho, loc = (kept[f"model/network.posterior.{key}"].astype(float) for key in ("rho", "loc"))
         scale, start = np.log1p(np.exp(rho)), 0
         for tensor, size, fan_in in (
             *(("0.weight", 200, 4), ("0.bias", 50, 1)),
