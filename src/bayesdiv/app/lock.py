@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bayesdiv.app.runs import NO_LINKS, RunError, made, reported
+from bayesdiv.app.runs import NO_LINKS, RunError, ensure, made, reported
 
 try:
     import fcntl
@@ -49,7 +49,11 @@ def owned(folder: Path) -> Iterator[Path]:
 def _taken(path: Path) -> int:
     """The lock file, open and ours; opened anew where its owner removed it meanwhile."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
+        ensure(path.parent)  # it goes with an owner who wrote nothing
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
+        except FileNotFoundError:
+            continue
         try:
             _check_owner(path, descriptor, _held(descriptor))
             if _is_at(path, descriptor):

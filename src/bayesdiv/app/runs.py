@@ -45,13 +45,24 @@ def made(folder: Path) -> Iterator[Path]:
     folder = Path(folder)
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     with reported(folder, "written"):
-        folder.mkdir(parents=True, exist_ok=True)
+        ensure(folder)
     try:
         yield folder
     finally:
         with suppress(OSError):  # what holds a file stays
             for place in new:
                 place.rmdir()
+
+
+def ensure(folder: Path) -> None:
+    """Make a folder, also while another process makes it or removes it."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        except FileExistsError:  # as torn down between two looks at it, or a file indeed
+            if folder.exists() and not folder.is_dir():
+                raise
 
 
 def write(path: Path, content: bytes) -> None:
