@@ -147,6 +147,8 @@ def test_a_stop_that_is_no_ctrl_c_leaves_the_trial_waiting_too(tmp_path):
     assert found[1].settings == found[0].settings
 
 
+# Filters of warnings belong to the process: threads restore them in each other's way.
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_two_callers_at_once_run_no_more_trials_than_wanted(tmp_path):
     """Both find none and plan; what one of them planned too many is left out of the list."""
     search, errors = Search(tmp_path / "s.db", trials=6), []
