@@ -147,7 +147,7 @@ def save_state(
 
 
 def _checksum(tensors: Mapping[str, Tensor], said: str) -> str:
-    """SHA-256 of what was told and of all tensors with their names, dtypes and shapes."""
+    """SHA-256 of the metadata and of all tensors with their names, dtypes and shapes."""
     found = hashlib.sha256(said.encode())
     for name, tensor in sorted(tensors.items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -199,7 +199,7 @@ def check_identity(path: Path, settings: Mapping[str, Any]) -> None:
 def load_state(
     path: Path, parts: Mapping[str, nn.Module], optimizer: Optimizer | None = None
 ) -> dict[str, Any]:
-    """Restore what `save_state` saved, and return what was told. Nothing is ever unpickled."""
+    """Restore what `save_state` saved and return its metadata. Nothing is ever unpickled."""
     tensors, told = _read(Path(path))
     for name, module in parts.items():
         own = {

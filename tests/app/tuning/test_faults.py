@@ -133,7 +133,7 @@ def test_a_worker_killed_before_its_first_heartbeat_is_missed_too(tmp_path):
 
 
 def test_a_stop_that_is_no_ctrl_c_leaves_the_trial_waiting_too(tmp_path):
-    """As the exit that a command line may raise where it is told to end."""
+    """Raises the exit with which a command line ends on SIGTERM."""
 
     def ends(trial: optuna.Trial) -> float:
         trial.suggest_float("x", 0, 1)
