@@ -1,6 +1,6 @@
 """The default estimator on the standard splits of eight tables, beside what others report.
 
-    python benchmarks/uci.py [--data FOLDER] [--processes 8] [--limit SECONDS]
+    python -m benchmarks.uci [--data FOLDER] [--processes 8] [--limit SECONDS]
 
 `BayesianRegressor()`, nothing set, learns the training rows of every split of Hernández-Lobato and
 Adams (20, protein 5); scikit-learn's random forest and gradient boosting learn the same rows. One
@@ -14,13 +14,13 @@ import json
 import math
 import os
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from reproduction.pool import finished
 
 Floats = NDArray[np.float64]
 
@@ -171,24 +171,19 @@ def jobs(data: Path, out: Path, names: list[str], methods: list[str], most: int)
 
 def work(left: list[Job], out: Path, processes: int, limit: float) -> None:
     """Run jobs until none is left or the time is up; those under way are waited for."""
-    began, total, running = time.perf_counter(), len(left), dict[Future[dict[str, Any]], Job]()
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        while left or running:
-            while left and len(running) < processes and time.perf_counter() - began < limit:
-                job = left.pop(0)
-                running[pool.submit(run, job)] = job
-            if not running:
-                break
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                job, row = running.pop(done), done.result()
-                note(out, job.name, row)
-                past = time.perf_counter() - began
-                print(
-                    f"{past:6.0f} s  {total - len(left) - len(running)}/{total}  {job.name} "
-                    f"{job.split} {job.method}: nll {row['nll']:.3f}, rmse {row['rmse']:.3f}, "
-                    f"{row['seconds']} s {row.get('error', '')}",
-                    flush=True,
-                )
+    began, total = time.perf_counter(), len(left)
+
+    def take() -> Job | None:
+        return left.pop(0) if left and time.perf_counter() - began < limit else None
+
+    for done, (job, row) in enumerate(finished(take, run, processes), 1):
+        note(out, job.name, row)
+        print(
+            f"{time.perf_counter() - began:6.0f} s  {done}/{total}  {job.name} "
+            f"{job.split} {job.method}: nll {row['nll']:.3f}, rmse {row['rmse']:.3f}, "
+            f"{row['seconds']} s {row.get('error', '')}",
+            flush=True,
+        )
 
 
 def line(name: str, out: Path, known: dict[str, Any]) -> str | None:

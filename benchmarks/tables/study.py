@@ -13,14 +13,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.uci import PUBLISHED, Job, Split, ours, read
+from reproduction.pool import finished
 
 HERE = Path(__file__).parent
 FIELDS = ("setting", "table", "split", "nll", "rmse", "coverage", "seconds")
@@ -89,26 +88,20 @@ def work(
     limit: float,
 ) -> None:
     """Run trials until none is left or the time is up; each is a line of a CSV file once done."""
-    began, running = time.perf_counter(), dict[Future[dict[str, Any]], Any]()
+    began = time.perf_counter()
     fresh = not path.exists() or not path.stat().st_size
-    with (
-        path.open("a", newline="") as file,
-        ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool,
-    ):
+
+    def take() -> Any:
+        return left.pop(0) if left and time.perf_counter() - began < limit else None
+
+    with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, fields)
         if fresh:
             writer.writeheader()
             file.flush()
-        while left or running:
-            while left and len(running) < processes and time.perf_counter() - began < limit:
-                trial = left.pop(0)
-                running[pool.submit(run, trial)] = trial
-            if not running:
-                break
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                running.pop(done)
-                writer.writerow(done.result())
-                file.flush()
+        for _, row in finished(take, run, processes):
+            writer.writerow(row)
+            file.flush()
 
 
 def table(rows: list[dict[str, str]], names: list[str]) -> str:
