@@ -64,22 +64,19 @@ def same_where_same(path, right):
         assert all(numbers) or problem, f"{row} has no prediction and no reason"
 
 
-def one_csv(r, k):
-    path, out = Path(f"case{k}.csv"), Path(f"out{k}.csv")
-    path.write_bytes(csv_of(Path("numbers.csv").read_bytes(), r))
+def one_file(r, k, ending, mutated, right):
+    path, out = Path(f"case{k}.{ending}"), Path(f"out{k}.csv")
+    path.write_bytes(mutated(Path(f"numbers.{ending}").read_bytes(), r))
     if outcome("predict", "one", path, "-o", out)[0] == 0:
-        same_where_same(out, "right.csv")
+        same_where_same(out, right)
         out.unlink()
     path.unlink()
 
 
-def one_parquet(r, k):
-    path, out = Path(f"case{k}.parquet"), Path(f"out{k}.csv")
-    path.write_bytes(bytes_of(Path("numbers.parquet").read_bytes(), r))
-    if outcome("predict", "one", path, "-o", out)[0] == 0:
-        same_where_same(out, "parquet_right.csv")
-        out.unlink()
-    path.unlink()
+one_csv = functools.partial(one_file, ending="csv", mutated=csv_of, right="right.csv")
+one_parquet = functools.partial(
+    one_file, ending="parquet", mutated=bytes_of, right="parquet_right.csv"
+)
 
 
 def one_folder(r, k):
