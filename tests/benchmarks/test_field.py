@@ -188,7 +188,7 @@ def test_draws_of_the_last_layer_have_the_inverse_curvature_as_covariance():
 
 
 def test_every_method_has_a_grid_of_the_same_size():
-    assert {len(method.grid) for method in METHODS.values()} == {5}
+    assert {len(method.grid) for method in METHODS.values()} == {6}
 
 
 def test_the_best_setting_is_the_one_of_smallest_validation_nll():
