@@ -228,11 +228,9 @@ def _members(model: nn.Module) -> int:
 
 
 def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
-    """How many draws to make at a time, each of so many weights.
-
-    Whatever the rows: as many numbers in another number of pieces would be other noise, and the
-    same row would have another prediction in a larger table.
-    """
+    """How many draws to make at a time, each of so many weights."""
+    # Whatever the rows: as many numbers in another number of pieces would be other noise, and the
+    # same row would have another prediction in a larger table.
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
     if not on_cpu(device) or not all_random(model):
         return max(1, ROOM // max(1, weights))

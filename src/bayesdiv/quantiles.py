@@ -22,21 +22,10 @@ MOST_COUNTS = 1 << 16  # beyond which samples take over
 
 @torch.no_grad()
 def quantile(distribution: Distribution, probability: float) -> Tensor:
-    """Where the distribution function of the mixture over the first axis reaches `probability`.
-
-    By the distribution function where torch or this file knows it: Newton's steps, or halves of a
-    bracket. Of counts, the least that reaches it, their probabilities added up. By samples
-    elsewhere, with an error in the probability of about 0.004.
-
-    Args:
-        distribution: of numbers, batch shape (samples, batch).
-        probability: inside (0, 1).
-
-    Examples:
-        >>> from torch.distributions import Normal
-        >>> quantile(Normal(torch.zeros(3, 1), 1.0), 0.975)
-        tensor([1.9600])
-    """
+    """Where the distribution function of the mixture over the first axis reaches `probability`."""
+    # By the distribution function where torch or this file knows it: Newton's steps, or halves of a
+    # bracket. Of counts, the least that reaches it, their probabilities added up. By samples
+    # elsewhere, with an error in the probability of about 0.004.
     counts = getattr(distribution.support, "is_discrete", False)
     if counts and _cdf_of(distribution) is not None:
         return _count(distribution, probability)
@@ -68,12 +57,7 @@ def variance(distribution: Distribution) -> Tensor:
 
 
 def cdf(distribution: Distribution, value: Tensor) -> Tensor:
-    """The distribution function, also of those for which torch has none.
-
-    Examples:
-        >>> cdf(Poisson(torch.tensor(2.0)), torch.tensor(3.0))
-        tensor(0.8571)
-    """
+    """The distribution function, also of those for which torch has none."""
     found = _cdf_of(distribution)
     if found is None:
         raise ValueError(f"{type(distribution).__name__} has no distribution function")
@@ -140,10 +124,8 @@ def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
 
 
 def farthest(distribution: StudentT, probability: float) -> tuple[Tensor, Tensor]:
-    """Bounds of the quantile of each, from P(T > t) ≤ ½ (1 + t²/df)^(-df/2), solved for t.
-
-    J of `_upper_tail` falls with s, which gives that bound.
-    """
+    """Bounds of the quantile of each, from P(T > t) ≤ ½ (1 + t²/df)^(-df/2), solved for t."""
+    # J of `_upper_tail` falls with s, which gives that bound.
     outside, df = 2 * min(probability, 1 - probability), distribution.df.double()
     reach = (df * torch.expm1(-2 * math.log(outside) / df)).sqrt().clamp(max=1e150)
     return (
@@ -153,10 +135,8 @@ def farthest(distribution: StudentT, probability: float) -> tuple[Tensor, Tensor
 
 
 def _upper_tail(t: Tensor, df: Tensor) -> Tensor:
-    """P(T > t) of Student's t, t ≥ 0, after the substitution T = √df sinh(v + w), t = √df sinh v.
-
-    P(T > t) = ½ cosh(v)^-df J(tanh v) / J(0),   J(s) = ∫ (cosh w + s sinh w)^-df dw over w > 0
-    """
+    """P(T > t) of Student's t, t ≥ 0, after substituting T = √df sinh(v + w), t = √df sinh v."""
+    # P(T > t) = ½ cosh(v)^-df J(tanh v) / J(0),   J(s) = ∫ (cosh w + s sinh w)^-df dw over w > 0
     slope = t / (df + t * t).sqrt()
     start = torch.exp(-0.5 * df * torch.log1p(t * t / df))
     return 0.5 * start * _decay(slope, df) / _decay(torch.zeros_like(df), df)
@@ -247,10 +227,8 @@ def _widened(distribution: Distribution, probability: float) -> tuple[Tensor, Te
 
 
 def _between(low: Tensor, high: Tensor) -> Tensor:
-    """Half way on a scale that is logarithmic far out: a wide bracket loses half its digits.
-
-    A narrow one, far from 0, is halved as it is: a logarithm would lose the digits it is about.
-    """
+    """Half way on a scale that is logarithmic far out: a wide bracket loses half its digits."""
+    # A narrow one, far from 0, is halved as it is: a logarithm would lose the digits it is about.
     narrow = high - low < torch.minimum(low.abs(), high.abs())
     far = ((low.asinh() + high.asinh()) / 2).sinh()
     return torch.where(narrow, 0.5 * low + 0.5 * high, far).clamp(low, high)

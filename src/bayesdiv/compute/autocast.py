@@ -29,13 +29,7 @@ _TAKEN_APART = frozenset(
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """The dtype that autocast gives to products on this device, or None where it is off.
-
-    Examples:
-        >>> with torch.autocast("cpu", torch.bfloat16):
-        ...     autocast_dtype(torch.device("cpu"))
-        torch.bfloat16
-    """
+    """The dtype that autocast gives to products on this device, or None where it is off."""
     on = torch.is_autocast_enabled(device.type)
     return torch.get_autocast_dtype(device.type) if on else None
 

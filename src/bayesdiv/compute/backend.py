@@ -55,30 +55,16 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A divergence between pairs like the one it was prepared for, added up over the weights.
+    """A divergence between pairs like the one it was prepared for, added up over the weights."""
 
-    `prepare` makes it. A compiled or recorded step may call it: everything is looked up.
-
-    Args:
-        each: one value per weight.
-        backends: faster ways to the total, the fastest first.
-
-    Examples:
-        >>> from torch.distributions import Normal
-        >>> from bayesdiv import KL, Auto
-        >>> q, p = Normal(torch.ones(4), torch.ones(4)), Normal(0.0, 1.0)
-        >>> prepare(Auto(), KL(), q, p).total(q, p)
-        tensor(2.)
-    """
+    # `prepare` makes it. A compiled or recorded step may call it: everything is looked up.
 
     each: Computation
     backends: tuple[Backend, ...] = ()
 
     def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
-        """The divergence summed over the last axis, (…), differentiable by q and p.
-
-        `weights` are draws of q that an estimator which samples uses instead of its own.
-        """
+        """The divergence summed over the last axis, (…), differentiable by q and p."""
+        # `weights` are draws of q that an estimator which samples uses instead of its own.
         for backend in self.backends:
             if backend.serves(q, p):
                 return backend.total(q, p)
@@ -110,26 +96,10 @@ def prepare(
 
 
 def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-    """Draws of q, (samples, …, weights), through which gradients reach its parameters.
-
-        w = loc + scale · ε
-
-    Noise of many weights is not kept for the backward pass, which makes it again from its seed. On
-    a GPU that holds for float32 parameters, and where Triton is installed.
-
-    Args:
-        q: the posterior.
-        samples: how many draws.
-        dtype: of the draws; None is that of the parameters.
-        seed: of the noise, one whole number; the same seed makes the same noise again. None takes
-            one from torch's generator, which `torch.manual_seed` repeats.
-
-    Examples:
-        >>> from torch.distributions import Normal
-        >>> q, seed = Normal(torch.zeros(3), torch.ones(3)), torch.tensor(7)
-        >>> torch.equal(draw(q, 2, seed=seed), draw(q, 2, seed=seed))
-        True
-    """
+    """Draws of q, (samples, …, weights), through which gradients reach its parameters."""
+    #     w = loc + scale · ε
+    # Noise of many weights is not kept for the backward pass, which makes it again from its seed.
+    # On a GPU that holds for float32 parameters, and where Triton is installed.
     if isinstance(q, SoftplusNormal) and q.loc.is_cuda and has_triton():
         from bayesdiv.compute import triton
 
@@ -181,11 +151,9 @@ def has_triton() -> bool:
 
 
 def trusted(name: str, backend: Backend, rule: Rule, divergence: Divergence, like: Tensor) -> bool:
-    """Whether a backend, tried once on this device, gave what the plain rule gives.
-
-    Drivers, cards, processors and compilers are many: a backend that does not run, or computes
-    something else, is reported once and not used.
-    """
+    """Whether a backend, tried once on this device, gave what the plain rule gives."""
+    # Drivers, cards, processors and compilers are many: a backend that does not run, or computes
+    # something else, is reported once and not used.
     key = (name, divergence, like.device, like.dtype)
     if key not in _trusted and (torch.compiler.is_compiling() or recording(like)):
         return False
@@ -223,10 +191,8 @@ def agrees(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> bool:
-    """Whether total, gradients and draws of 3,001 weights, narrow and wide, are right.
-
-    What is right is the plain rule's value, and its gradients, in double precision.
-    """
+    """Whether total, gradients and draws of 3,001 weights, narrow and wide, are right."""
+    # What is right is the plain rule's value, and its gradients, in double precision.
     device = torch.device(device)
     cards = [device] if device.type == "cuda" else []
     with seeded(0, cards), torch.enable_grad(), torch.device("cpu"):

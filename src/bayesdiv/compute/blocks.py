@@ -31,12 +31,7 @@ _Gradients = tuple[Tensor, Tensor]  # by loc, and by rho or the scale
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A backend for Gaussians on a CPU: a rule that adds up a block at a time.
-
-    Args:
-        rule: the sum over a block and its derivatives.
-        piece: up to so many weights are one block, where nothing is drawn.
-    """
+    """A backend for Gaussians on a CPU: a rule that adds up a block at a time."""
 
     rule: TotalRule
     piece: int = ONE_PIECE
@@ -161,10 +156,8 @@ class _Plan(NamedTuple):
         return raw.sigmoid() if self.by_rho else None
 
     def keeps_lever(self, loc: Tensor) -> bool:
-        """Whether the backward pass may do without making the noise of many weights again.
-
-        It reads that of several draws off them, which then must be exact.
-        """
+        """Whether the backward pass may do without making the noise of many weights again."""
+        # It reads that of several draws off them, which then must be exact.
         if self.noise is None or not self.learned or (self.rule is not None and len(loc) > LARGE):
             return False
         return self.noise.samples == 1 or self.dtype == loc.dtype

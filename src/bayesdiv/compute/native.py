@@ -69,10 +69,8 @@ def looked_up(mixture: Mixture) -> TotalRule:
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
-    """The compiled source, None where it cannot be had.
-
-    Made once a process and kept nowhere: it holds instructions of this very processor.
-    """
+    """The compiled source, None where it cannot be had."""
+    # Made once a process and kept nowhere: it holds instructions of this very processor.
     compiler = _command(os.environ.get("CC", ""))
     if shutil.which(compiler[0]) is None:
         _log.info("there is no C compiler: JS-A and draws of many weights take several passes")

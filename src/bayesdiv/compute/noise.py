@@ -23,15 +23,8 @@ MANY = 1 << 18  # below, the noise of torch takes a millisecond: no compiler is 
 
 
 def standard_normal(shape: Sequence[int], like: Tensor, seed: int | None = None) -> Tensor:
-    """Noise of this shape, of the dtype and on the device of `like`.
-
-    A seed makes the same noise again and leaves the generator of torch alone; None takes one there.
-
-    Examples:
-        >>> like, seed = torch.empty(0), fresh_seed()
-        >>> torch.equal(standard_normal((3,), like, seed), standard_normal((3,), like, seed))
-        True
-    """
+    """Noise of this shape, of the dtype and on the device of `like`."""
+    # A seed makes the same noise again and leaves torch's generator alone.
     size = torch.Size(shape)
     plain = like.device.type != "cpu" or like.dtype != torch.float32 or size.numel() < MANY
     # What is traced or batched must be an operation of torch.
@@ -50,13 +43,10 @@ def fresh_seed() -> int:
 
 
 def many(count: int, seed: int | None = None) -> Tensor:
-    """Make so many numbers on the CPU, by Box and Muller's transformation.
-
-        √(-2 log u) (cos π t, sin π t),   u uniform in (0, 1), t in [-1, 1)
-
-    The least u is 2⁻⁴⁹, 8.2 standard deviations out: 31 bits come from the first of two random
-    words, 17 more from the low end of the second, where they turn t by less than 2⁻¹⁴.
-    """
+    """Make so many numbers on the CPU, by Box and Muller's transformation."""
+    #     √(-2 log u) (cos π t, sin π t),   u uniform in (0, 1), t in [-1, 1)
+    # The least u is 2⁻⁴⁹, 8.2 standard deviations out: 31 bits come from the first of two random
+    # words, 17 more from the low end of the second, where they turn t by less than 2⁻¹⁴.
     seed = fresh_seed() if seed is None else seed
     words = np.random.SFC64(seed).random_raw(-(-count // 2))  # of 64 bits, two numbers each
     turned = _transform()(torch.from_numpy(words.view(np.int32)))

@@ -23,16 +23,7 @@ def own() -> torch.Generator | None:
 
 @contextmanager
 def drawing(generator: torch.Generator | None) -> Iterator[None]:
-    """For the time of the context, noise of this thread comes from this generator.
-
-    Examples:
-        >>> from bayesdiv.compute.noise import standard_normal
-        >>> def noise():
-        ...     with drawing(torch.Generator().manual_seed(0)):
-        ...         return standard_normal((3,), torch.empty(0))
-        >>> torch.equal(noise(), noise())
-        True
-    """
+    """For the time of the context, noise of this thread comes from this generator."""
     before = own()
     _own.generator = generator
     try:
@@ -48,15 +39,7 @@ def turn() -> AbstractContextManager[object]:
 
 @contextmanager
 def seeded(seed: int, devices: Sequence[torch.device | int] = ()) -> Iterator[None]:
-    """Alone among threads, with torch's generators at a seed; afterwards they are where they were.
-
-    Examples:
-        >>> with seeded(0):
-        ...     one = torch.rand(3)
-        >>> with seeded(0):
-        ...     torch.equal(one, torch.rand(3))
-        True
-    """
+    """Alone among threads, with torch's generators at a seed; afterwards as they were."""
     with turn(), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield

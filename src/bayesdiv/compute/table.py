@@ -178,11 +178,9 @@ def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:
 
 
 def built(mixture: Mixture) -> Tensor:
-    """The numbers of a table: Chebyshev polynomials through values of the one-sided rule.
-
-    One for either sign of η, since all that bends sharply does so around 0, where their places
-    are dense. They give every derivative, at a tenth of the cost of the rule at every node.
-    """
+    """The numbers of a table: Chebyshev polynomials through values of the one-sided rule."""
+    # One for either sign of η, since all that bends sharply does so around 0, where their places
+    # are dense. They give every derivative, at a tenth of the cost of the rule at every node.
     # Through NumPy, so that no default of torch decides on the dtype and the device.
     along_eta, along_distance, count = BUILT_FROM
     columns = np.linspace(0, FARTHEST, COLUMNS + 1)

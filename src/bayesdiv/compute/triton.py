@@ -114,21 +114,17 @@ class Kernels:
 def total(
     kernel: Kernel, loc: Tensor, rho: Tensor, prior_loc: Tensor, prior_scale: Tensor
 ) -> Tensor:
-    """The divergence summed over the last axis, (…), differentiable by loc and rho.
-
-    Both sides of the prior are a number, one per weight, or one per weight and trial.
-    """
+    """The divergence summed over the last axis, (…), differentiable by loc and rho."""
+    # Both sides of the prior are a number, one per weight, or one per weight and trial.
     return _called(kernel, loc, rho, prior_loc, prior_scale, None, 0, loc.dtype)[1]
 
 
 def draw(
     loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.float32, seed: Seed = None
 ) -> Tensor:
-    """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho.
-
-    The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
-    The sums are made in float32, whatever the dtype of the draws.
-    """
+    """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho."""
+    # The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
+    # The sums are made in float32, whatever the dtype of the draws.
     flat = loc.reshape(-1), rho.reshape(-1)
     nothing = Kernel(Program.NOTHING.value)
     drawn, _ = _called(nothing, *flat, *flat, _seed(loc, seed), samples, dtype)
@@ -145,10 +141,8 @@ def draw_and_total(
     dtype: torch.dtype = torch.float32,
     seed: Seed = None,
 ) -> tuple[Tensor, Tensor]:
-    """Draws, (samples, weights), and the summed divergence, each parameter read and written once.
-
-    The same as `draw` and `total`, for weights without trials.
-    """
+    """Draws, (samples, weights), and the summed divergence, each parameter read once."""
+    # The same as `draw` and `total`, for weights without trials.
     return _called(kernel, loc, rho, prior_loc, prior_scale, _seed(loc, seed), samples, dtype)
 
 

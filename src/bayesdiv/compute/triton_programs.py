@@ -121,10 +121,8 @@ def backward(
 # fmt: on
 @jit
 def _block(count, LANES: tl.constexpr):
-    """The trial, places of four weights per lane, the lanes' counters, and which places there are.
-
-    Draws have no trials: theirs are one after the other.
-    """
+    """The trial, places of four weights per lane, the lanes' counters, which places exist."""
+    # Draws have no trials: theirs are one after the other.
     block = tl.program_id(0).to(tl.int64)
     place = block * (4 * LANES) + tl.arange(0, 4 * LANES)
     lane = block * LANES + tl.arange(0, LANES)
@@ -189,10 +187,8 @@ def _terms(loc, rho, prior_loc, prior_scale, table, alpha, beta, bound, rule: tl
 
 @jit
 def _softplus(rho):
-    """log(1 + e^rho) and its derivative.
-
-    log(1 + x) = 2 artanh(x / (2 + x)), whose series needs no logarithm and ends at 1e-8 for x ≤ 1.
-    """
+    """log(1 + e^rho) and its derivative."""
+    # 2 artanh(x / (2 + x)): the series needs no logarithm and ends at 1e-8 for x ≤ 1.
     small = tl.exp(-tl.abs(rho))
     t = _over(small, 2.0 + small)
     square = t * t
@@ -204,10 +200,8 @@ def _softplus(rho):
 
 @jit
 def _minus_log1p(y, log1p, near):
-    """As `bayesdiv.divergence.gaussian.minus_log1p`: y - log(1+y), near 0 without cancellation.
-
-    There, for |y| ≤ 0.11, by y²/2 - y³/3 + y⁴/4 - …, which needs no division.
-    """
+    """As `bayesdiv.divergence.gaussian.minus_log1p`: y - log(1+y), near 0 without cancellation."""
+    # There, for |y| ≤ 0.11, by y²/2 - y³/3 + y⁴/4 - …, which needs no division.
     series = (y * (1.0 / 8.0) - 1.0 / 7.0) * y + 1.0 / 6.0
     series = ((series * y - 1.0 / 5.0) * y + 1.0 / 4.0) * y - 1.0 / 3.0
     return tl.where(near, (series * y + 0.5) * (y * y), y - log1p)

@@ -57,10 +57,8 @@ class _Arithmetic(Skewed):
         return ()
 
     def estimate_wide(self, at_q: Points, at_p: Points) -> Tensor:
-        """Bound - w E_q[softplus(-z)] - (1-w) E_p[softplus(z)], the paper's two expectations.
-
-        Where q is the wider side, the single expectation has up to 30 times the spread.
-        """
+        """Bound - w E_q[softplus(-z)] - (1-w) E_p[softplus(z)], the paper's two expectations."""
+        # Where q is the wider side, the single expectation has up to 30 times the spread.
         mixture = self.mixture(self.alpha)
         sides = []
         for points, sign in ((at_q, -1), (at_p, 1)):

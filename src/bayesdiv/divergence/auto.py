@@ -63,11 +63,7 @@ class Auto(Estimator):
 
 @dataclass(frozen=True)
 class InParts(Estimator):
-    """Every part of a divergence by the estimator that fits it.
-
-    Args:
-        auto: chooses for each.
-    """
+    """Every part of a divergence by the estimator that fits it."""
 
     auto: Auto
 

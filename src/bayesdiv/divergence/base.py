@@ -125,13 +125,7 @@ class Divergence(ABC):
     def __call__(
         self, q: Distribution, p: Distribution, estimator: "Estimator | None" = None
     ) -> Tensor:
-        """One value per weight, not summed.
-
-        Args:
-            q: the posterior.
-            p: the prior; the two must broadcast.
-            estimator: how to compute it; `Auto()` where none is given.
-        """
+        """One value per weight, not summed; `Auto()` computes it where no estimator is given."""
         return (estimator or self.default)(self, q, p)
 
 

@@ -90,10 +90,8 @@ def inside(distribution: Distribution, points: Tensor) -> Tensor:
 
 
 def log_density(distribution: Distribution, points: Tensor) -> Tensor:
-    """log_prob, and -inf outside the support, where torch raises or extrapolates.
-
-    A mixture is taken apart, since its components may have supports of their own.
-    """
+    """log_prob, and -inf outside the support, where torch raises or extrapolates."""
+    # A mixture is taken apart, since its components may have supports of their own.
     if isinstance(distribution, MixtureSameFamily):
         shares = distribution.mixture_distribution.logits.log_softmax(-1)
         parts = log_density(distribution.component_distribution, points.unsqueeze(-1)) + shares
@@ -200,11 +198,9 @@ def rebatched(
 def _rebatched(
     item: _Item, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
 ) -> _Item:
-    """A copy of a distribution or transformation, every tensor in it changed alike.
-
-    `batch` is the shape that changes, `own` that of the distribution which the item belongs to: a
-    transformation may hold tensors of fewer axes.
-    """
+    """A copy of a distribution or transformation, every tensor in it changed alike."""
+    # `batch` is the shape that changes, `own` that of the distribution which the item belongs to: a
+    # transformation may hold tensors of fewer axes.
     changed = copy.copy(item)  # of a transformation without its inverse
     own = item.batch_shape if isinstance(item, Distribution) else own
     for name, entry in vars(item).items():

@@ -47,15 +47,7 @@ class Estimator(ABC):
         *,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """One value per weight, in nats, not summed.
-
-        Args:
-            divergence: what to measure.
-            q: the posterior.
-            p: the prior; the two must broadcast.
-            weights: draws of q, shape (samples, *weights), that an estimator which samples uses in
-                the place of its own, such as those of the forward pass.
-        """
+        """One value per weight, in nats, not summed."""
         return self.prepare(divergence, q, p)(q, p, weights)
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:

@@ -44,16 +44,10 @@ class LocScale(Protocol):
 
 
 class SoftplusNormal(Normal):
-    """Gaussians given by loc and rho; the scale is computed when it is first asked for, once.
+    """Gaussians given by loc and rho; the scale is computed when it is first asked for, once."""
 
-        scale = softplus(rho) = log(1 + e^rho)
-
-    A draw or a summed divergence that goes from rho straight to its result never asks.
-
-    Examples:
-        >>> SoftplusNormal(torch.zeros(2), torch.zeros(2)).scale
-        tensor([0.6931, 0.6931])
-    """
+    #     scale = softplus(rho) = log(1 + e^rho)
+    # A draw or a summed divergence that goes from rho straight to its result never asks.
 
     arg_constraints = {"loc": constraints.real, "rho": constraints.real}  # noqa: RUF012
 
@@ -85,10 +79,9 @@ class SoftplusNormal(Normal):
 
 
 class Standard(NamedTuple):
-    """A block of weights in the units of the prior: q = N(delta, ratio), p = N(0, 1).
+    """A block of weights in the units of the prior: q = N(delta, ratio), p = N(0, 1)."""
 
-    All are finite, and the ratio is above 0, also where the range of the dtype ends.
-    """
+    # All are finite, and the ratio is above 0, also where the range of the dtype ends.
 
     delta: Tensor
     ratio: Tensor
@@ -109,13 +102,9 @@ GaussianRule = Callable[[Standard, float | Tensor], Terms]
 
 @dataclass(frozen=True)
 class OnePass:
-    """A closed form between Gaussians, to be registered: one pass over its value and derivatives.
+    """A closed form between Gaussians: one pass over its value and derivatives."""
 
-    A backend recognises it by its terms, and adds them up over weights without keeping the values.
-
-    Args:
-        terms: value and derivatives of a block, at the divergence's alpha where it has one.
-    """
+    # A backend recognises it by its terms, and adds them up without keeping the values.
 
     terms: GaussianRule
 
@@ -132,11 +121,9 @@ def alpha_of(divergence: Divergence) -> float | Tensor:
 def one_pass(
     rule: GaussianRule, q: Normal, p: LocScale, alpha: float | Tensor = 0.0, block: int = BLOCK
 ) -> Tensor:
-    """The divergence by `rule`, one value per weight, differentiable by q, p and a tensor alpha.
-
-    Only the derivatives are kept for the backward pass, whatever the rule does inside. `p` is any
-    prior given by its loc and scale, in whose units the rule works.
-    """
+    """The divergence by `rule`, one value per weight, differentiable by q, p and a tensor alpha."""
+    # Only the derivatives are kept for the backward pass, whatever the rule does inside. `p` is any
+    # prior given by its loc and scale, in whose units the rule works.
     parameters = [q.loc, q.scale, p.loc, p.scale]
     shape = common_shape(*(parameter.shape for parameter in parameters))
     if isinstance(alpha, Tensor):
@@ -334,10 +321,8 @@ def minus_log1p(y: Tensor, log1p: Tensor, near: Tensor | None) -> Tensor:
 
 
 def minus_log1p_near(y: Tensor) -> Tensor:
-    """The positive y - log(1+y) for a y near 0.
-
-    With s = y/(2+y): log(1+y) = 2 (s + s³/3 + s⁵/5 + …), hence y s - 2 s³ (1/3 + s²/5 + …).
-    """
+    """The positive y - log(1+y) for a y near 0."""
+    # With s = y/(2+y): log(1+y) = 2 (s + s³/3 + s⁵/5 + …), hence y s - 2 s³ (1/3 + s²/5 + …).
     s = y / (2 + y)
     square = s * s
     terms = 6 if y.dtype == torch.float64 else 3

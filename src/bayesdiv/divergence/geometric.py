@@ -119,10 +119,8 @@ def jsg_terms(block: Standard, alpha: Number) -> Terms:
 
 
 def unmodified_jsg_terms(block: Standard, alpha: Number) -> Terms:
-    """½[α(1-α)((r - 1/r)² + δ² c) + 2α log r - log v], c = (α r² + (1-α)/r²)/v.
-
-    With v = α r² + 1 - α.
-    """
+    """½[α(1-α)((r - 1/r)² + δ² c) + 2α log r - log v], c = (α r² + (1-α)/r²)/v."""
+    # With v = α r² + 1 - α.
     a, b = alpha, 1 - alpha
     root = (a * b) ** 0.5
     return _terms(block, _Parts(root, root, (b - a, b - a, 1.0), a, b))

@@ -37,10 +37,9 @@ Nodes = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Mixture(NamedTuple):
-    """The weights of w KL(q ‖ A) + (1-w) KL(p ‖ A), A = m q + (1-m) p, with their complements.
+    """The weights of w KL(q ‖ A) + (1-w) KL(p ‖ A), A = m q + (1-m) p, with their complements."""
 
-    The complements are kept because 1 - (1 - m) is 0 for m < 1e-16.
-    """
+    # The complements are kept because 1 - (1 - m) is 0 for m < 1e-16.
 
     outer: Number  # w = 1-α
     outer_rest: Number  # 1-w = α
@@ -83,14 +82,12 @@ class HasMixture(Protocol):
 
 
 class OneSided(NodeRule):
-    """JS-A of two Gaussians by the one-sided rule.
+    """JS-A of two Gaussians by the one-sided rule."""
 
-        z(ε) = log m/(1-m) - log r + δ²/2 + δ r ε - (1-r²) ε²/2,   r ≤ 1
-        JS-A = bound - Σ_k s_k [w softplus(-z_k) + c h(z_k)]
-
-    Within 1e-6 with 40 nodes and 1e-10 with 96 for alpha in [0.01, 0.99], five times that down to
-    1e-6 from either end, at scale ratios from 1e-6 to 1e3 and any distance.
-    """
+    #     z(ε) = log m/(1-m) - log r + δ²/2 + δ r ε - (1-r²) ε²/2,   r ≤ 1
+    #     JS-A = bound - Σ_k s_k [w softplus(-z_k) + c h(z_k)]
+    # Within 1e-6 with 40 nodes and 1e-10 with 96 for alpha in [0.01, 0.99], five times that down to
+    # 1e-6 from either end, at scale ratios from 1e-6 to 1e3 and any distance.
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
         """The sum over nodes."""
@@ -119,13 +116,11 @@ class _Edges(NamedTuple):
 
 
 class UniformPrior(NodeRule):
-    """JS-A of a Gaussian against a uniform prior, by Gauss-Legendre nodes inside the support.
+    """JS-A of a Gaussian against a uniform prior, by Gauss-Legendre nodes inside the support."""
 
-        JS-A = bound - ∫ [w q softplus(-z) + (1-w) p softplus(z)] dx
-
-    Outside the support both terms vanish. The nodes stay put while q moves, so the gradient is
-    right where that of a sample is not: a reparametrised draw never sees the edge of the support.
-    """
+    #     JS-A = bound - ∫ [w q softplus(-z) + (1-w) p softplus(z)] dx
+    # Outside the support both terms vanish. The nodes stay put while q moves, so the gradient is
+    # right where that of a sample is not: a reparametrised draw never sees the edge of the support.
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
         """The sum over Gauss-Legendre nodes."""
@@ -155,11 +150,9 @@ def weights_of(divergence: Divergence) -> tuple[Number, Callable[[Number], Mixtu
 
 
 def window(count: int, mixture: Mixture, least: float = 1.0) -> float:
-    """How far the nodes reach, in scales of the narrower side.
-
-    The share of the last node, exp(-E²/2), is to be as small beside 1/c as it is at c = 1; c of
-    either side counts, since some weights may have q and p swapped, and `least` at least.
-    """
+    """How far the nodes reach, in scales of the narrower side."""
+    # The share of the last node, exp(-E²/2), is to be as small beside 1/c as it is at c = 1; c of
+    # either side counts, since some weights may have q and p swapped, and `least` at least.
     tilt = max(least, *(_largest(m.tilt) for m in (mixture, mixture.swapped)))
     return math.sqrt(_base_window(count) ** 2 + 2 * math.log(max(1.0, 1.5 * tilt)))
 

@@ -22,10 +22,9 @@ _CROSSINGS = 8
 
 
 class Panels(NamedTuple):
-    """Intervals of u, (panels, n) each, with x = u, or x = origin ± e^u where the sign is not 0.
+    """Intervals of u, (panels, n) each, with x = u, or x = origin ± e^u where the sign is not 0."""
 
-    Logarithmic panels reach far tails, and the singular points of densities, in a few steps.
-    """
+    # Logarithmic panels reach far tails, and the singular points of densities, in a few steps.
 
     low: Tensor
     high: Tensor

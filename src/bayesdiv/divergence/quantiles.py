@@ -12,16 +12,9 @@ _DRAWS = 1023
 
 
 def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
-    """The points below which these shares of the mass lie, (levels, *batch), to find features.
-
-    By `icdf`, else by bisection of `cdf`, else from draws with a fixed seed, which are close enough
-    to place panels. A quantile that overflows is given as the median.
-
-    Examples:
-        >>> from torch.distributions import LogNormal
-        >>> quantiles(LogNormal(torch.zeros(1), 3.0), torch.tensor([0.5])).item()
-        1.0
-    """
+    """The points below which these shares of the mass lie, (levels, *batch), to find features."""
+    # By `icdf`, else by bisection of `cdf`, else from draws with a fixed seed, which are close
+    # enough to place panels. A quantile that overflows is given as the median.
     levels = levels.reshape(-1, *[1] * len(distribution.batch_shape))
     levels = levels.expand(-1, *distribution.batch_shape)
     if offers(distribution, "icdf"):

@@ -12,15 +12,8 @@ _NEAR, _FAR = 1e30, 1e60  # so far out that location and scale no longer count
 
 
 def index(distribution: Distribution) -> float:
-    """The tail index ν of |x|^-(1+ν), the least over all weights and both sides; inf if lighter.
-
-    Moments below ν exist. It is read off the density itself, far out.
-
-    Examples:
-        >>> from torch.distributions import Normal, StudentT
-        >>> index(Normal(0.0, 1.0)), round(index(StudentT(3.0)), 6)
-        (inf, 3.0)
-    """
+    """The tail index ν of |x|^-(1+ν), the least over all weights and both sides; inf if lighter."""
+    # Moments below ν exist. It is read off the density itself, far out.
     near, far = _logs(distribution)
     slope = (near - far) / math.log(_FAR / _NEAR) - 1
     # Where both are 0 there is no tail at all; a difference of two infinities says the same.
@@ -28,25 +21,16 @@ def index(distribution: Distribution) -> float:
 
 
 def growth(distribution: Distribution) -> float:
-    """The power of |x| with which the logarithm of the density falls, the largest of all weights.
-
-    2 for a Gaussian, 1 for Laplace, about 0 for a power of |x|, inf beyond any power.
-
-    Examples:
-        >>> from torch.distributions import Laplace, Normal
-        >>> round(growth(Normal(0.0, 1.0)), 3), round(growth(Laplace(0.0, 1.0)), 3)
-        (2.0, 1.0)
-    """
+    """The power of |x| with which the log density falls, the largest of all weights."""
+    # 2 for a Gaussian, 1 for Laplace, about 0 for a power of |x|, inf beyond any power.
     near, far = (logs.abs().clamp(min=1.0) for logs in _logs(distribution))
     power = (far / near).log() / math.log(_FAR / _NEAR)
     return float(torch.where(near == math.inf, math.inf, power).max())
 
 
 def fair(source: Distribution, q: Distribution, p: Distribution) -> bool:
-    """Whether log q - log p has four moments under draws of `source`.
-
-    Two make the variance of a mean finite, four that of its estimate.
-    """
+    """Whether log q - log p has four moments under draws of `source`."""
+    # Two make the variance of a mean finite, four that of its estimate.
     power = max(growth(q), growth(p))
     return power < math.inf and index(source) > 4 * (power if power > 0.1 else 0.0)
 

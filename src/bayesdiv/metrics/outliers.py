@@ -52,10 +52,8 @@ def outlier_false_alarms(usual: Tensor, unusual: Tensor, found: float = 0.95) ->
 
 
 def _ranked(usual: Tensor, unusual: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranks in the place of scores, even on [0, 1], and which rows are unusual.
-
-    torchmetrics would squash scores outside [0, 1], and the largest would become equal.
-    """
+    """Ranks in the place of scores, even on [0, 1], and which rows are unusual."""
+    # torchmetrics would squash scores outside [0, 1], and the largest would become equal.
     _check(usual, unusual)
     scores = torch.cat([usual.flatten(), unusual.flatten()])
     values, level = scores.unique(return_inverse=True)

@@ -176,10 +176,8 @@ def _without_placeholders(
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """The pieces in another dtype, converted at once, of what autocast does not cast itself.
-
-    Those are vectors, and what a parametrization makes a weight from.
-    """
+    """The pieces in another dtype, converted at once, of what autocast does not cast itself."""
+    # Those are vectors, and what a parametrization makes a weight from.
     at = [
         index
         for index, entry in enumerate(layout.entries)

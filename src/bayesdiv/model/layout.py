@@ -16,33 +16,19 @@ def everything(name: str, parameter: nn.Parameter) -> bool:
 
 
 def unfrozen(name: str, parameter: nn.Parameter) -> bool:
-    """Picks the weights that are to be trained: the default of `where`.
-
-    Examples:
-        >>> layer = nn.Linear(3, 2)
-        >>> _ = layer.bias.requires_grad_(False)
-        >>> [name for name, weight in layer.named_parameters() if unfrozen(name, weight)]
-        ['weight']
-    """
+    """Picks the weights that are to be trained: the default of `where`."""
     return parameter.requires_grad
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight tensor: all the names it goes by in the module, its shape, its offset.
-
-    Args:
-        names: in the module.
-        shape: of the tensor.
-        offset: of its first weight in the flat vector.
-        order: of its axes in the flat vector; empty is that of the shape. A filter that was stored
-            with channels last, (out, in, h, w) in the memory order (out, h, w, in), keeps it: the
-            flat vector is then read as such a filter without a copy.
-    """
+    """One weight tensor: all the names it goes by in the module, its shape, its offset."""
 
     names: tuple[str, ...]
     shape: torch.Size
     offset: int
+    # Of the axes in the flat vector; empty is that of the shape. A filter with channels last keeps
+    # its memory order, (out, h, w, in), and is read from the flat vector without a copy.
     order: tuple[int, ...] = ()
 
     @property
@@ -70,13 +56,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each weight tensor stands in one flat vector; tied weights stand there once.
-
-    Examples:
-        >>> layout = Layout.of(nn.Linear(3, 2).named_parameters())
-        >>> layout.size, layout.entries[0].names, layout.entries[0].fan_in
-        (8, ('weight',), 3)
-    """
+    """Where each weight tensor stands in one flat vector; tied weights stand there once."""
 
     entries: tuple[Entry, ...]
 
@@ -120,13 +100,7 @@ class Layout:
         return torch.cat([entry.flat(tensors[entry.names[0]]) for entry in self.entries])
 
     def repeated(self, values: Tensor) -> Tensor:
-        """A number per tensor, (…, tensors), for each of its weights, (…, weights).
-
-        Examples:
-            >>> layout = Layout.of(nn.Linear(3, 2).named_parameters())
-            >>> layout.repeated(torch.tensor([0.1, 0.2]))
-            tensor([0.1000, 0.1000, 0.1000, 0.1000, 0.1000, 0.1000, 0.2000, 0.2000])
-        """
+        """A number per tensor, (…, tensors), for each of its weights, (…, weights)."""
         # Not `repeat_interleave`, which takes eighteen times as long on a CPU.
         pieces = values.split(1, -1)
         return torch.cat(

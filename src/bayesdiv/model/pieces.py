@@ -17,12 +17,7 @@ LARGE = 1 << 24
 
 
 def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    """The vector cut into pieces of these sizes.
-
-    Examples:
-        >>> [len(piece) for piece in pieces(torch.zeros(5), [3, 2])]
-        [3, 2]
-    """
+    """The vector cut into pieces of these sizes."""
     if vector.numel() < LARGE or not vector.requires_grad or traced():
         return cast(tuple[Tensor, ...], vector.split(list(sizes)))
     gradient = _Gradient(vector)

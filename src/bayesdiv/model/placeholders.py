@@ -14,23 +14,10 @@ _ADVICE = (
 
 
 class Placeholder:
-    """Stands where a random weight is put in each call; to use it in between raises an error.
+    """Stands where a random weight is put in each call; to use it in between raises an error."""
 
-    It is no tensor, since compilers would trace it: an attribute of its module, of no kind that
-    a module moves or saves.
-
-    Args:
-        dtype: of the weight.
-
-    Examples:
-        >>> import bayesdiv as bd
-        >>> net = bd.bayesianize(nn.Linear(2, 1), bd.FanIn())
-        >>> try:
-        ...     net.module(torch.ones(3, 2))
-        ... except AttributeError as error:
-        ...     print(str(error)[-40:])
-        : take bd.plain(net), an ordinary module
-    """
+    # It is no tensor, since compilers would trace it: an attribute of its module, of no kind that a
+    # module moves or saves.
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -79,10 +66,8 @@ def dtype_of(owner: nn.Module, name: str) -> torch.dtype:
 
 
 def emptied(module: nn.Module, names: Sequence[str]) -> nn.Module:
-    """A copy with placeholders where the random weights were, to be filled in each call.
-
-    Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
-    """
+    """A copy with placeholders where the random weights were, to be filled in each call."""
+    # Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
     memo: dict[int, Any] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if name in names:

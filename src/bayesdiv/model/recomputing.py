@@ -31,27 +31,15 @@ class Part(Protocol):
 
 
 def may_recompute(module: nn.Module) -> bool:
-    """Whether code outside torch's own layers runs, which alone may use checkpointing.
-
-    Examples:
-        >>> may_recompute(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
-        False
-    """
+    """Whether code outside torch's own layers runs, which alone may use checkpointing."""
     return not all(type(part).__module__.startswith("torch.nn.") for part in module.modules())
 
 
 def called_with(parts: Sequence[Part], weights: Sequence[Tensor], call: Callable[[], Any]) -> Any:
-    """What a call returns while the weights are in their places.
-
-    Where the backward pass may recompute, they are in their places again meanwhile, as leaves of
-    their own. A reentrant checkpoint adds to their gradients, out of sight of the graph of the
-    weights; what they gather is added where the weights get theirs.
-
-    Args:
-        parts: whose weights.
-        weights: the flat vector of each.
-        call: of the network.
-    """
+    """What a call returns while the weights are in their places."""
+    # Where the backward pass may recompute, they are in their places again meanwhile, as leaves of
+    # their own. A reentrant checkpoint adds to their gradients, out of sight of the graph of the
+    # weights; what they gather is added where the weights get theirs.
     if not (parts[0].may_recompute and torch.is_grad_enabled() and not traced()):
         pairs = zip(parts, weights, strict=True)
         return _run(parts, [part.tensors(own) for part, own in pairs], call)

@@ -45,19 +45,10 @@ def in_turn(
     parameters: Sequence[nn.Parameter],
     differentiate: Gradients = gradients_of,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum of all groups of draws and the penalty, and the two for each trial.
-
-    The forward pass draws one group, runs it, differentiates it and forgets it before the next;
-    the backward pass hands the gradients over. There is no second derivative, and the two parts
-    carry no gradient of their own.
-
-    Args:
-        group: the part of so many draws, already divided by the number of all draws.
-        counts: draws in each group.
-        penalty: the part that does not depend on draws.
-        parameters: what the gradients are taken by.
-        differentiate: how.
-    """
+    """The sum of all groups of draws and the penalty, and the two for each trial."""
+    # The forward pass draws one group, runs it, differentiates it and forgets it before the next;
+    # the backward pass hands the gradients over. There is no second derivative, and the two parts
+    # carry no gradient of their own.
     made = _InTurn.apply(group, counts, penalty, differentiate, *parameters)  # type: ignore[no-untyped-call]
     return cast(tuple[Tensor, Tensor, Tensor], made)
 

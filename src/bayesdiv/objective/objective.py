@@ -189,11 +189,9 @@ class Objective(nn.Module):
         return counts if len(counts) > 1 or self.samples == 1 else []
 
     def _worth_it(self, modules: Sequence[Bayesian]) -> bool:
-        """Whether there are several draws, or one of very many weights.
-
-        Its gradients and those of the penalty then need not be held together. On a GPU one pass
-        makes both without keeping any.
-        """
+        """Whether there are several draws, or one of very many weights."""
+        # Its gradients and those of the penalty then need not be held together. On a GPU one pass
+        # makes both without keeping any.
         loc = modules[0].loc
         return self.samples > 1 or (loc.numel() >= LARGE and on_cpu(loc))
 

@@ -7,19 +7,7 @@ from bayesdiv.model.bayesian import bayesian_modules
 
 
 def broken(*modules: nn.Module) -> str | None:
-    """The name of a parameter that holds NaN or infinite numbers; None if none does.
-
-    A device is waited for once.
-
-    Examples:
-        >>> net = nn.Linear(2, 1)
-        >>> broken(net) is None
-        True
-        >>> net.bias.data.fill_(torch.nan)
-        tensor([nan])
-        >>> broken(net)
-        'bias'
-    """
+    """The name of a parameter that holds NaN or infinite numbers; None if none does."""
     named = [pair for module in modules for pair in module.named_parameters()]
     if not named:
         return None

@@ -178,12 +178,10 @@ def fit(
 
 
 def _noise(seed: int, *, compiled: bool) -> torch.Generator | None:
-    """Where the weights of an epoch are drawn from on a CPU, whatever other threads draw.
-
-    All else, such as dropout and noise on a GPU, comes from torch's generator; at another seed, or
-    its masks would be made from the words that the weights are made from. A compiled step knows
-    that generator alone, and draws what a plain one draws.
-    """
+    """Where the weights of an epoch are drawn from on a CPU, whatever other threads draw."""
+    # All else, such as dropout and noise on a GPU, comes from torch's generator; at another seed,
+    # or its masks would be made from the words that the weights are made from. A compiled step
+    # knows that generator alone, and draws what a plain one draws.
     with turn():
         torch.manual_seed(seed if compiled else seed ^ _OTHER)
     return None if compiled else torch.Generator().manual_seed(seed)
@@ -234,10 +232,9 @@ def _check_trials(batches: Batches, trials: torch.Size) -> None:
 
 
 class _Loaded:
-    """Batches that come from elsewhere and are moved to the device.
+    """Batches that come from elsewhere and are moved to the device."""
 
-    Yields the arguments of the loss of each batch, to be opened, and the number of targets.
-    """
+    # Yields the arguments of the loss of each batch, to be opened, and the number of targets.
 
     def __init__(self, batches: Iterable[Any], unpack: Unpack, place: Place) -> None:
         self.batches, self.unpack, self.place = batches, unpack, place

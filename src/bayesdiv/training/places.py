@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """One process on one device, without a wrapper around model or optimizer.
-
-    Args:
-        device: where to train; None is the accelerator of this machine, or else its CPU.
-    """
+    """One process on one device, without a wrapper around model or optimizer."""
 
     rank, world = 0, 1
 
