@@ -229,7 +229,7 @@ def test_a_pipe_as_a_config_is_not_waited_for(place, refused):
 
 def test_a_parquet_file_with_more_cells_than_memory_is_not_read(place, refused, monkeypatch):
     pd.DataFrame({"a": [0.0], "b": [0.0]}).sample(10**5, replace=True).to_parquet("t.parquet")
-    monkeypatch.setattr("bayesdiv.app.data.limits.memory", lambda: 10**6)
+    monkeypatch.setattr("bayesdiv.app.data.files.memory", lambda: 10**6)
     said = refused("train", "t.parquet", "--out", "new", *QUICK)
     assert "t.parquet must fit into memory, got 100,000 rows of" in said
 
@@ -255,7 +255,7 @@ def test_a_table_that_is_a_pipe_is_not_waited_for(place, refused):
 
 def test_a_spreadsheet_that_is_larger_inside_than_memory_is_not_read(place, refused, monkeypatch):
     rows().to_excel("t.xlsx", index=False)
-    monkeypatch.setattr("bayesdiv.app.data.limits.memory", lambda: 10**5)
+    monkeypatch.setattr("bayesdiv.app.data.files.memory", lambda: 10**5)
     said = refused("train", "t.xlsx", "--out", "new", *QUICK)
     assert "t.xlsx must hold at most 2,000 bytes unpacked, got" in said
 

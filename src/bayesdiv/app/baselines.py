@@ -21,16 +21,7 @@ def baselines(splits: Splits, seed: int = 0) -> dict[str, dict[str, Any]]:
 
     Their errors are taken as Gaussian, with the spread of the validation rows; counts as Poisson.
     A class has at least the probability of one training row, since a forest often gives it none.
-
-    Args:
-        splits: the data; nothing is fitted to tables of more than 1,000 columns.
-        seed: of forest and boosting.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import load
-        >>> found = baselines(load("diabetes"))
-        >>> found["linear"]["test"]["rmse"] < found["mean"]["test"]["rmse"]
-        True
+    Nothing is fitted to tables of more than 1,000 columns.
     """
     if splits.num_features > MOST_COLUMNS:
         return {}
@@ -46,35 +37,27 @@ def baselines(splits: Splits, seed: int = 0) -> dict[str, dict[str, Any]]:
 
 
 def _arrays(part: Part) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Inputs as a table, and targets."""
     return part.x.flatten(1).double().numpy(), part.y.numpy()
 
 
 def _models(splits: Splits, seed: int) -> Mapping[str, Any]:
     """The models by the names that a table has for them."""
-    from sklearn.dummy import DummyClassifier, DummyRegressor
-    from sklearn.ensemble import (
-        HistGradientBoostingClassifier,
-        HistGradientBoostingRegressor,
-        RandomForestClassifier,
-        RandomForestRegressor,
-    )
-    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn import dummy, ensemble, linear_model
 
     forest = {"random_state": seed, "max_samples": min(MOST_ROWS, splits.num_data), "n_jobs": 1}
     boosting = {"random_state": seed, "early_stopping": splits.num_data >= 1000}
     if splits.train.y.is_floating_point():
         return {
-            "mean": DummyRegressor(),
-            "linear": LinearRegression(),
-            "random forest": RandomForestRegressor(**forest),
-            "boosting": HistGradientBoostingRegressor(**boosting),
+            "mean": dummy.DummyRegressor(),
+            "linear": linear_model.LinearRegression(),
+            "random forest": ensemble.RandomForestRegressor(**forest),
+            "boosting": ensemble.HistGradientBoostingRegressor(**boosting),
         }
     return {
-        "class shares": DummyClassifier(),
-        "linear": LogisticRegression(max_iter=1000),
-        "random forest": RandomForestClassifier(**forest),
-        "boosting": HistGradientBoostingClassifier(**boosting),
+        "class shares": dummy.DummyClassifier(),
+        "linear": linear_model.LogisticRegression(max_iter=1000),
+        "random forest": ensemble.RandomForestClassifier(**forest),
+        "boosting": ensemble.HistGradientBoostingClassifier(**boosting),
     }
 
 
@@ -86,14 +69,9 @@ def _forecast(model: Any, splits: Splits) -> Distribution:
         shares[:, model.classes_] += model.predict_proba(x)
         return Categorical(torch.from_numpy(shares).float()[None])
     loc = torch.from_numpy(model.predict(x)).float()[None]
-    if _counts(splits):
+    forecast = splits.task.likelihood()(torch.zeros(1, splits.task.outputs))
+    if getattr(forecast.support, "is_discrete", False):
         return Poisson(loc.clamp(min=1 / splits.num_data))
     beside, y = _arrays(splits.validation if len(splits.validation.y) else splits.train)
     scale = float(np.sqrt(np.mean((model.predict(beside) - y) ** 2)))
     return Normal(loc, max(scale, 1e-6))
-
-
-def _counts(splits: Splits) -> bool:
-    """Whether the network's own forecasts are of whole numbers."""
-    outputs = torch.zeros(1, splits.task.outputs)
-    return bool(getattr(splits.task.likelihood()(outputs).support, "is_discrete", False))

@@ -91,18 +91,14 @@ class Keeper:
         self.history.append(line)
         if self.folder is not None:
             runs.append_history(self.folder, line)
-        self.done = self._with(epoch.number, validation["nll"])
-        if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
-            self.checkpoint()
-
-    def _with(self, epoch: int, nll: float) -> _Done:
-        """What is known after one more epoch."""
+        nll, best = validation["nll"], self.done.best
+        if nll < best.score:
+            best = Kept(epoch.number, nll, state_of(self.parts))
         # Without a folder nothing is gone back to, and a copy of all would be for nothing.
         last = self.done.last if self.folder is None else self._whole_state()
-        better = nll < self.done.best.score
-        return _Done(
-            epoch, last, Kept(epoch, nll, state_of(self.parts)) if better else self.done.best
-        )
+        self.done = _Done(epoch.number, last, best)
+        if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+            self.checkpoint()
 
     def checkpoint(self) -> None:
         """Save all that a resumed run needs, unless it is finished."""

@@ -17,9 +17,6 @@ def check(arguments: Sequence[str]) -> None:
     A class of another package that a config names is imported, and importing runs its code. It must
     be named on the command line too.
 
-    Raises:
-        ValueError: in one sentence.
-
     Examples:
         >>> check(["train", "--config", "divergence: {class_path: own.Twice}"])
         Traceback (most recent call last):

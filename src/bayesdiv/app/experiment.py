@@ -187,7 +187,9 @@ def build(
                 posterior=MeanField if members == 1 else Ensemble(members),
                 start=training.start or TABLES.start_for(divergence),
             )
-            network = _aware(random, recipe, task, num_data)
+            network = random
+            if isinstance(recipe, MLP):  # tables: it knows how far a row lies from those trained on
+                network = Away(random, recipe.inputs, num_data, **task.shifted)
     objective = Objective(
         task.likelihood(balanced_by),
         divergence,
@@ -196,13 +198,6 @@ def build(
         samples=(training.samples or 1) * members,
     )
     return Experiment(network, objective, recipe, training, divergence)
-
-
-def _aware(network: Bayesian, recipe: Recipe, task: Task, num_data: int) -> nn.Module:
-    """The network; for tables one that knows how far a row lies from those of the training."""
-    if not isinstance(recipe, MLP):
-        return network
-    return Away(network, recipe.inputs, num_data, **task.shifted)
 
 
 def evaluate(

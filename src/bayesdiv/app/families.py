@@ -120,10 +120,6 @@ class Gaussians(Gaussian):
         return self.scale  # (targets,), the last axis of the outputs
 
 
-def _one_noise(units: Units) -> Likelihood:
-    return Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc))
-
-
 _SMALLEST, _SHIFT = TABLES.smallest, shift_to(1.0, TABLES.smallest)
 
 
@@ -146,7 +142,11 @@ def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Fami
 
 FAMILIES = {
     "heteroscedastic": Family(lambda _: HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard),
-    "gaussian": Family(_one_noise, _standard, outputs=1),
+    "gaussian": Family(
+        lambda units: Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
+        _standard,
+        outputs=1,
+    ),
     "student_t": Family(lambda _: StudentTNoise(), _standard, outputs=1),
     "mixture": Family(
         lambda _: GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
@@ -206,10 +206,8 @@ def candidates(y: Floats) -> list[str]:
         >>> candidates(np.array([[0.0], [3.0]]))
         ['heteroscedastic', 'gaussian', 'student_t', 'mixture', 'poisson', 'negative_binomial']
     """
-    several = {"student_t"} if y.shape[1] > 1 else set()
-    return [
-        word for word, family in FAMILIES.items() if family.fits(y).all() and word not in several
-    ]
+    words = [word for word, family in FAMILIES.items() if family.fits(y).all()]
+    return [word for word in words if word != "student_t" or y.shape[1] == 1]
 
 
 def in_units(found: Distribution, loc: Tensor, scale: Tensor) -> Distribution:

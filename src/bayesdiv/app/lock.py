@@ -56,11 +56,12 @@ def _taken(path: Path) -> int:
             continue
         try:
             _check_owner(path, descriptor, _held(descriptor))
-            if _is_at(path, descriptor):
-                me = {"pid": os.getpid(), "host": socket.gethostname()}
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(me).encode(), 0)
-                return descriptor
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    me = {"pid": os.getpid(), "host": socket.gethostname()}
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, json.dumps(me).encode(), 0)
+                    return descriptor
         except BaseException:
             os.close(descriptor)
             raise
@@ -76,13 +77,6 @@ def _held(descriptor: int) -> bool | None:
     except (AttributeError, OSError):
         return None
     return False
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _check_owner(path: Path, descriptor: int, held: bool | None) -> None:
@@ -105,5 +99,5 @@ def _lives(pid: object) -> bool:
     except (ProcessLookupError, ValueError, OverflowError):
         return False
     except OSError:  # somebody else's
-        return True
+        pass
     return True

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from bayesdiv import divergence as divergences
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.files import KNOWN, Written
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
-from bayesdiv.app.data.noise import Bias
 from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.families import FAMILIES
@@ -32,8 +31,22 @@ if TYPE_CHECKING:
 
 
 FIRST = ("data", "target", "noise", "bias", "task", "seed")
-WRITTEN = ("separator", "decimal", "encoding", "header", "sheet")
-READING = ("likelihood", "drop", "categories", "impute", "test", "split", *WRITTEN)
+WRITTEN = {
+    "separator": "what parts the fields of a text file, such as ; or tab",
+    "decimal": "the decimal sign, . or ,",
+    "encoding": "of a text file, such as latin-1; UTF-8 if not given",
+    "header": "whether the first line has the names of the columns: yes or no",
+    "sheet": "of an Excel file; the first if not given",
+}
+READING = {
+    "likelihood": f"how a number scatters: {', '.join(FAMILIES)}, or auto",
+    "drop": "columns to leave out: id or id,name",
+    "categories": "columns whose numbers name something, such as codes: store or store,month",
+    "impute": "fill missing values by medians or the commonest category, and mark where",
+    "test": "a file with the rows to test on",
+    "split": "time:COLUMN tests on the latest rows, group:COLUMN keeps groups of rows in one part",
+    **WRITTEN,
+}
 
 
 def command_parser(description: str, example: str) -> "ArgumentParser":
@@ -52,7 +65,8 @@ def plain_help() -> "type[DefaultHelpFormatter]":
     class Plain(DefaultHelpFormatter):
         def _get_help_string(self, action: Any) -> str:
             usual = action.default if action.option_strings else None
-            shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {_shown(usual)})"
+            typed = " ".join(map(str, usual)) if isinstance(usual, list | tuple) else usual
+            shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {typed})"
             return (action.help or "").removesuffix(".").replace("%", "%%") + shown
 
         def _format_usage(self, usage: Any, actions: Any, *rest: Any, **more: Any) -> str:
@@ -61,11 +75,6 @@ def plain_help() -> "type[DefaultHelpFormatter]":
             return f"{line.rstrip()} [options]\n\n"
 
     return Plain
-
-
-def _shown(usual: object) -> str:
-    """A default as it would be typed."""
-    return " ".join(map(str, usual)) if isinstance(usual, list | tuple) else str(usual)
 
 
 def _option(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -90,16 +99,11 @@ def add_data(command: "ArgumentParser") -> None:
     known = " or ".join(tasks.names())
     add_text(command, "--target", "column to predict; the last if not given")
     add_text(command, "--task", f"what the target is: {known}; else decided from its values")
-    add_text(command, "--likelihood", f"how a number scatters: {', '.join(FAMILIES)}, or auto")
-    add_text(command, "--drop", "columns to leave out: id or id,name")
-    codes = "columns whose numbers name something, such as codes: store or store,month"
-    add_text(command, "--categories", codes)
-    filled = "fill missing values by medians or the commonest category, and mark where"
-    command.add_argument("--impute", action="store_true", help=filled)
-    add_text(command, "--test", "a file with the rows to test on")
-    apart = "time:COLUMN tests on the latest rows, group:COLUMN keeps groups of rows in one part"
-    add_text(command, "--split", apart)
-    add_written(command)
+    for name, said in READING.items():
+        if name == "impute":
+            command.add_argument("--impute", action="store_true", help=said)
+        else:
+            add_text(command, f"--{name}", said)
     noise = "standard deviation of noise added once to all inputs"
     command.add_argument("--noise", type=float, default=0.0, help=noise)
     add_text(command, "--bias", "LABEL:KEEP, a class and the share of it to keep: malignant:0.2")
@@ -107,11 +111,8 @@ def add_data(command: "ArgumentParser") -> None:
 
 def add_written(command: "ArgumentParser") -> None:
     """The arguments that say how a file is written."""
-    add_text(command, "--separator", "what parts the fields of a text file, such as ; or tab")
-    add_text(command, "--decimal", "the decimal sign, . or ,")
-    add_text(command, "--encoding", "of a text file, such as latin-1; UTF-8 if not given")
-    add_text(command, "--header", "whether the first line has the names of the columns: yes or no")
-    add_text(command, "--sheet", "of an Excel file; the first if not given")
+    for name, said in WRITTEN.items():
+        add_text(command, f"--{name}", said)
 
 
 def add_text(command: "ArgumentParser", name: str, said: str) -> None:
@@ -159,15 +160,11 @@ def _chosen(splits: Splits) -> tuple[str, str]:
     from bayesdiv.app.sklearn.rows import distinct
 
     x, y = splits.train.x.flatten(1).double().numpy(), splits.task.to_units(splits.train.y)
-    y = y.round() if _nearly_whole(y) else y
+    if ((y - y.round()).abs() <= 1e-5 * y.abs().clamp(min=1)).all():
+        y = y.round()  # whole numbers, but for what single precision lost
     rows = distinct(x, y.unsqueeze(-1).numpy(), np.ones(len(x)))
     word, said = chosen(BayesianRegressor(likelihood="auto", random_state=0), rows)
     return word, f"{said.rstrip('; ')}; --likelihood takes another"
-
-
-def _nearly_whole(y: Tensor) -> bool:
-    """Whether all numbers are whole, but for what single precision lost."""
-    return bool(((y - y.round()).abs() <= 1e-5 * y.abs().clamp(min=1)).all())
 
 
 def written_of(settings: "Namespace", source: Mapping[str, Any]) -> Written:
@@ -228,18 +225,14 @@ def together(arguments: "Sequence[str]") -> list[str]:
         >>> together(["--divergence", "JSA", "--divergence.alpha", "0.3", "--epochs", "5"])
         ['--divergence', 'JSA:alpha=0.3', '--epochs', '5']
     """
-    parts = [part for text in arguments for part in _halves(text)]
+    halves = re.compile(r"--divergence(\.\w+)?=")  # an argument such as --divergence=JSA
+    parts = [part for a in arguments for part in (a.split("=", 1) if halves.match(a) else [a])]
     fields = [k for k, text in enumerate(parts) if re.fullmatch(r"--divergence\.\w+", text)]
     if not fields or "--divergence" not in parts[:-1]:
         return list(arguments)
     said = ",".join(f"{parts[k].partition('.')[2]}={''.join(parts[k + 1 : k + 2])}" for k in fields)
     parts[parts.index("--divergence") + 1] += f":{said}"
     return [text for k, text in enumerate(parts) if k not in fields and k - 1 not in fields]
-
-
-def _halves(text: str) -> list[str]:
-    """An argument such as --divergence=JSA in two."""
-    return text.split("=", 1) if re.match(r"--divergence(\.\w+)?=", text) else [text]
 
 
 def _as_said(given: "str | Mapping[str, Any] | None") -> str:
@@ -292,8 +285,12 @@ def _made(name: str, fields: Mapping[str, Any], text: str) -> Divergence:
     """The divergence of this name or import path with these fields."""
     module, _, last = name.rpartition(".")
     ours = module in ("", "bayesdiv", "bayesdiv.divergence")
-    kind: Any = getattr(divergences, last, None) if ours else _imported(module, last, text)
-    if kind is None or (ours and last not in known()):
+    try:
+        kind: Any = getattr(divergences if ours else import_module(module), last, None)
+    except ImportError as error:
+        raise ValueError(f"{text} is not a known divergence: {error}") from None
+    divergence = isinstance(kind, type) and issubclass(kind, Divergence)
+    if not divergence or (ours and last not in known()):
         raise ValueError(unknown(text, "or an import path"))
     there = {f.name for f in dataclasses.fields(kind)}
     wrong = [key for key in fields if key not in there]
@@ -306,22 +303,11 @@ def _made(name: str, fields: Mapping[str, Any], text: str) -> Divergence:
         raise ValueError(f"alpha of {text!r}: {error}") from None
 
 
-def _imported(module: str, name: str, text: str) -> Any:
-    """A class of the user's own."""
-    try:
-        found = getattr(import_module(module), name, None)
-    except ImportError as error:
-        raise ValueError(f"{text} is not a known divergence: {error}") from None
-    return found if isinstance(found, type) and issubclass(found, Divergence) else None
-
-
 def known() -> list[str]:
     """The names of all divergences."""
     kinds = {name: getattr(divergences, name) for name in divergences.__all__}
     ours = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
-    return [
-        n for n, kind in ours.items() if issubclass(kind, Divergence) and kind is not Divergence
-    ]
+    return [name for name, kind in ours.items() if Divergence in kind.__mro__[1:]]
 
 
 def unknown(text: str, other: str) -> str:

@@ -117,13 +117,12 @@ class Quantity:
 
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
         """The metrics of predictions, in the units of the target."""
-        found = {key: METRICS[key].function(predictive, y).item() for key in self.metrics}
-        return {key: self._in_units(METRICS[key].unit, value) for key, value in found.items()}
-
-    def _in_units(self, unit: str, value: float) -> float:
-        if unit == NATS:
-            return value + self.log_scale
-        return value * self.scale if unit == TARGET else value
+        found = {}
+        for key in self.metrics:
+            factor = self.scale if METRICS[key].unit == TARGET else 1.0
+            shift = self.log_scale if METRICS[key].unit == NATS else 0.0
+            found[key] = factor * METRICS[key].function(predictive, y).item() + shift
+        return found
 
     def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
         """Mean, standard deviation, the ends of the interval of this level, and the two parts.

@@ -119,14 +119,7 @@ def save_state(
     optimizer: Optimizer | None = None,
     **told: Any,
 ) -> None:
-    """Save modules and an optimizer as safetensors, with `told` as JSON beside them.
-
-    Args:
-        path: the file.
-        parts: modules or state dicts by a name of your choice, such as model and objective.
-        optimizer: its state too, to go on training.
-        **told: anything JSON can hold, such as the epoch.
-    """
+    """Save modules or state dicts and an optimizer as safetensors, and `told` as JSON."""
     from safetensors.torch import save
 
     tensors = {
@@ -134,15 +127,19 @@ def save_state(
         for name, part in parts.items()
         for key, tensor in (part.state_dict() if isinstance(part, nn.Module) else part).items()
     }
-    groups: list[dict[str, Any]] = []
-    if optimizer is not None:
-        state = optimizer.state_dict()
-        groups = state["param_groups"]
-        for index, entries in state["state"].items():
-            for key, value in entries.items():
-                tensor = torch.as_tensor(value).detach().cpu().contiguous().clone()
-                tensors[f"optimizer/{index}/{key}"] = tensor
-    said = json.dumps({"format": FORMAT, "groups": _plain(groups), **told})
+    state = {"param_groups": [], "state": {}} if optimizer is None else optimizer.state_dict()
+    for index, entries in state["state"].items():
+        for key, value in entries.items():
+            tensor = torch.as_tensor(value).detach().cpu().contiguous().clone()
+            tensors[f"optimizer/{index}/{key}"] = tensor
+    # A learning rate in a tensor as a number, and nothing that JSON cannot hold.
+    numbers = [
+        {k: v.item() if isinstance(v, Tensor) else v for k, v in group.items()}
+        for group in state["param_groups"]
+    ]
+    kinds = (int, float, str, bool, list, tuple, type(None))
+    groups = [{k: v for k, v in group.items() if isinstance(v, kinds)} for group in numbers]
+    said = json.dumps({"format": FORMAT, "groups": groups, **told})
     write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))
 
 
@@ -202,36 +199,29 @@ def load_state(
     """Restore what `save_state` saved and return its metadata. Nothing is ever unpickled."""
     tensors, told = _read(Path(path))
     for name, module in parts.items():
-        own = {
-            key.removeprefix(f"{name}/"): tensor
-            for key, tensor in tensors.items()
-            if key.startswith(f"{name}/")
-        }
         try:
-            module.load_state_dict(own)
+            module.load_state_dict(_below(f"{name}/", tensors))
         except RuntimeError as error:
             line = " ".join(str(error).split())
             raise RunError(f"{path} does not fit this {name}: {line[:300]}") from None
-    if optimizer is not None:
-        _load_optimizer(optimizer, tensors, told["groups"], Path(path))
-    return told
-
-
-def _load_optimizer(
-    optimizer: Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]], path: Path
-) -> None:
+    if optimizer is None:
+        return told
     state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        if key.startswith("optimizer/"):
-            _, index, name = key.split("/", 2)
-            state.setdefault(int(index), {})[name] = tensor
-    for group, own in zip(groups, optimizer.param_groups, strict=False):
+    for key, tensor in _below("optimizer/", tensors).items():
+        index, _, name = key.partition("/")
+        state.setdefault(int(index), {})[name] = tensor
+    for group, own in zip(told["groups"], optimizer.param_groups, strict=False):
         numbers = {key: value for key, value in own.items() if isinstance(value, Tensor)}
         group |= {key: torch.full_like(n, group[key]) for key, n in numbers.items() if key in group}
     try:
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+        optimizer.load_state_dict({"state": state, "param_groups": told["groups"]})
     except (ValueError, KeyError) as error:
         raise RunError(f"{path} does not fit this optimizer: {error}") from None
+    return told
+
+
+def _below(start: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -264,23 +254,11 @@ def check_format(path: Path, told: Mapping[str, Any]) -> None:
         )
 
 
-def _plain(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parameter groups with what JSON can hold; a learning rate in a tensor as a number."""
-    kinds = (int, float, str, bool, list, tuple, type(None))
-    numbers = [
-        {k: v.item() if isinstance(v, Tensor) else v for k, v in group.items()} for group in groups
-    ]
-    return [{k: v for k, v in group.items() if isinstance(v, kinds)} for group in numbers]
-
-
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:
     """Add one line to a run's history; what was there is never rewritten."""
     path = folder / HISTORY
-    with (
-        reported(path, "written"),
-        open(path, "a", encoding="utf-8", opener=_without_links) as file,
-    ):
-        file.write(json.dumps(line) + "\n")
+    with reported(path, "written"), open(path, "ab", opener=_without_links) as file:
+        file.write(f"{json.dumps(line)}\n".encode())
 
 
 def read_history(folder: Path, epochs: int | None = None) -> list[dict[str, Any]]:
@@ -293,18 +271,14 @@ def read_history(folder: Path, epochs: int | None = None) -> list[dict[str, Any]
     with reported(path, "read"):
         for text in path.read_bytes().splitlines():
             try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
+                line = dict(json.loads(text))
+            except (ValueError, TypeError, RecursionError):
                 break
-            if not _is_line(line):
+            numbers = all(isinstance(value, int | float) for value in line.values())
+            if not (numbers and isinstance(line.get("epoch"), int)):
                 break
             lines.append(line)
     return lines if epochs is None else lines[:epochs]
-
-
-def _is_line(line: Any) -> bool:
-    numbers = isinstance(line, dict) and all(isinstance(v, int | float) for v in line.values())
-    return numbers and isinstance(line.get("epoch"), int)
 
 
 def start_history(folder: Path, lines: list[dict[str, Any]]) -> None:

@@ -1,7 +1,6 @@
 """What the files of a run must hold, looked at once when the run is opened."""
 
 import dataclasses
-import math
 import sys
 import types
 from collections.abc import Mapping
@@ -82,13 +81,6 @@ def fits(value: Any, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return kind is Any or isinstance(value, kind)
-
-
-def check_sizes(encoder: Any, inputs: int) -> None:
-    """Complain of columns that do not fill what the network takes."""
-    widths = sum(column.width for column in encoder.columns)
-    if not widths == math.prod(encoder.shape) == inputs:
-        raise ValueError(f"its columns give {widths} numbers, and its network takes {inputs}")
 
 
 def _said(kind: Any) -> str:

@@ -15,8 +15,8 @@ from bayesdiv.app import runs, schema
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load, reading_of
-from bayesdiv.app.data.noise import Bias
 from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.experiment import RECIPES, Experiment, Training, build
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import KL, Divergence
@@ -89,7 +89,6 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
         folder: of the run.
         data: where its data are now, which `reloaded` checks; None where they were.
     """
-    folder = Path(folder)
     settings = opened(folder)
     if not (folder / runs.WEIGHTS).exists():
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
@@ -141,10 +140,22 @@ def _from_settings(settings: Mapping[str, Any]) -> Experiment:
     recipe = schema.made(RECIPES[network.pop("kind")], network)
     training, task = schema.made(Training, settings["training"]), task_of(settings)
     if settings["encoder"] is not None:
-        schema.check_sizes(Encoder.from_json(settings["encoder"]), math.prod(settings["shape"]))
+        encoder, inputs = Encoder.from_json(settings["encoder"]), math.prod(settings["shape"])
+        widths = sum(column.width for column in encoder.columns)
+        if not widths == math.prod(encoder.shape) == inputs:
+            raise ValueError(f"its columns give {widths} numbers, and its network takes {inputs}")
     # Weights of classes have the right shape if each occurs once; their values are loaded.
     balanced_by = torch.arange(task.outputs) if training.balance else None
-    divergence = _divergence_of(settings["divergence"])
+    divergence = None
+    if settings["divergence"] is not None:
+        fields = dict(settings["divergence"])
+        name = fields.pop("kind")
+        kind: Any = getattr(divergences, name, None)
+        ours = isinstance(kind, type) and issubclass(kind, Divergence)
+        if not ours and "." not in name:
+            raise ValueError(f"divergence {name} is not one of this library")
+        # A class of the user's own is not imported from a file's word; predictions do not need it.
+        divergence = kind(**fields) if ours else KL()
     return build(recipe, task, divergence, training, settings["num_data"], balanced_by)
 
 
@@ -203,17 +214,3 @@ def _alike(one: Any, two: Any) -> bool:
     if isinstance(one, float) and isinstance(two, float):
         return math.isclose(one, two, rel_tol=1e-9)
     return bool(one == two)
-
-
-def _divergence_of(told: Mapping[str, Any] | None) -> Divergence | None:
-    if told is None:
-        return None
-    fields = dict(told)
-    name = fields.pop("kind")
-    kind = getattr(divergences, name, None)
-    if isinstance(kind, type) and issubclass(kind, Divergence):
-        return kind(**fields)
-    if "." not in name:
-        raise ValueError(f"divergence {name} is not one of this library")
-    # A class of the user's own is not imported from a file's word; predictions do not need it.
-    return KL()

@@ -68,7 +68,10 @@ def _trained(
     )
     try:
         for epoch in epochs:
-            epoch = _in_units(epoch, splits.task.log_scale)
+            # The likelihood of the target in its own units, as in all that is shown.
+            total, nll, divergence = epoch.loss
+            shift = splits.task.log_scale
+            epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
             keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
             tell(epoch)
         keeper.restore_best()
@@ -88,9 +91,3 @@ def _trained(
         keeper.checkpoint()
         raise
     return result
-
-
-def _in_units(epoch: Epoch, shift: float) -> Epoch:
-    """An epoch whose likelihood is that of the target in its own units, as all that is shown."""
-    total, nll, divergence = epoch.loss
-    return epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))

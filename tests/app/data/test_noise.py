@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesdiv.app.data.loading import load
-from bayesdiv.app.data.noise import Bias, add_noise, thin
 from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splitting import Bias, add_noise, thin
 from bayesdiv.app.tasks.classification import Classification
 
 PARTS = ("train", "validation", "test")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.data.values import format_of, parsed, pointed, unit_of, words_for
+from bayesdiv.app.data.values import FEW_ODD_ONES, format_of, parsed, pointed, unit_of, words_for
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -19,7 +19,6 @@ _DATES = {"date", "datetime", "datetime64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
 _DAY = 86_400e9  # nanoseconds
-MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
 
 
 @dataclass(frozen=True)
@@ -67,31 +66,28 @@ class Numeric:
         """The column as floats, NaN where a value is no number or has another unit."""
         return parsed(column, self.unit)
 
+    def _scaled(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return ((values - self.loc) / self.scale).astype(np.float32)
+
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
         values = self.values(column)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = ((values - self.loc) / self.scale).astype(np.float32)
-        rule = f"column {self.name!r} must hold {self.called}"
-        if self.unit:
-            rule += f" in {self.unit}"
-        return [
-            ""
-            if finite
-            else f"{rule}, got {'none' if missing else repr(_shown(value))}"
-            if math.isnan(number)
-            else f"column {self.name!r} must hold finite numbers of the training rows' size, got "
-            f"{number:g}"
-            for finite, missing, value, number in zip(
-                np.isfinite(scaled), column.isna(), column, values, strict=True
-            )
-        ]
+        rule = f"column {self.name!r} must hold"
+        found = [""] * len(column)
+        for row in np.flatnonzero(~np.isfinite(self._scaled(values))):
+            got = "none" if column.isna().iloc[row] else repr(_shown(column.iloc[row]))
+            found[row] = f"{rule} {self.called}{f' in {self.unit}' * bool(self.unit)}, got {got}"
+            if not math.isnan(values[row]):
+                found[row] = (
+                    f"{rule} finite numbers of the training rows' size, got {values[row]:g}"
+                )
+        return found
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """Standardised values, (rows, 1)."""
         values = self.values(column)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = ((values - self.loc) / self.scale).astype(np.float32)
+        scaled = self._scaled(values)
         if not np.isfinite(scaled).all():
             _check_all(column, values, self.called)
             raise _in_row(self.problems(column))
@@ -156,16 +152,13 @@ class OneHot:
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
         rule = f"column {self.name!r} must have one of the training rows' values "
-        rule += f"{quoted(self.categories)}, got "
-        known = set(self.categories)
-        return [
-            rule + "none"
-            if missing
-            else ""
-            if label_of(value) in known
-            else rule + repr(label_of(value))
-            for value, missing in zip(column, column.isna(), strict=True)
-        ]
+        labels = column.astype(object).map(label_of, na_action="ignore")
+        wrong = (
+            labels.map(repr, na_action="ignore")
+            .fillna("none")
+            .radd(f"{rule}{quoted(self.categories)}, got ")
+        )
+        return list(wrong.mask(labels.isin(self.categories), ""))
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """Zeros and ones, (rows, categories)."""
@@ -217,10 +210,15 @@ class Filled:
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """The filled column, and ones where it was filled, (rows, width)."""
+        import pandas as pd
+
         missing = self._missing(column)
         part = np.zeros((len(column), self.of.width), dtype=np.float32)
         part[~missing] = self.of.encode(column[~missing])
-        part[missing] = self._filling()
+        if isinstance(self.of, OneHot):
+            part[missing] = self.of.encode(pd.Series([self.fill]))
+        else:
+            part[missing] = (float(self.fill) - self.of.loc) / self.of.scale
         return np.column_stack([part, missing.astype(np.float32)])
 
     def _missing(self, column: "Series") -> NDArray[np.bool_]:
@@ -229,14 +227,6 @@ class Filled:
         wordy &= isinstance(self.of, Numeric)
         missing: NDArray[np.bool_] = (column.isna() | wordy.astype(bool)).to_numpy(dtype=bool)
         return missing
-
-    def _filling(self) -> NDArray[np.float32]:
-        """What stands in the place of a missing value, (1, width)."""
-        if isinstance(self.of, OneHot):
-            return np.eye(self.of.width, dtype=np.float32)[
-                [self.of.categories.index(str(self.fill))]
-            ]
-        return np.array([[(float(self.fill) - self.of.loc) / self.of.scale]], dtype=np.float32)
 
 
 Kind = Numeric | OneHot | Filled
@@ -249,7 +239,9 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
         return Numeric
     if found in _DATES:
         return Dates
-    if found not in _CATEGORIES or _holds_objects(column):
+    plain = (str, int, float, bool, np.generic)
+    objects = found == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
+    if found not in _CATEGORIES or objects:
         raise DataError(
             f"column {column.name!r} must hold numbers or categories, got {found}: drop it by "
             f"--drop {column.name}"
@@ -262,12 +254,6 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
     return OneHot
 
 
-def _holds_objects(column: "Series") -> bool:
-    """Whether a column that pandas calls mixed holds more than numbers, text and bools."""
-    plain = (str, int, float, bool, np.generic)
-    return words_for(column) == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
-
-
 def numbers_of(column: "Series") -> NDArray[np.float64]:
     """A column without missing values as floats; text that is not a number is refused."""
     kind_of(column)
@@ -276,14 +262,43 @@ def numbers_of(column: "Series") -> NDArray[np.float64]:
     return values
 
 
+def check_text(column: "Series") -> None:
+    """Complain of text that is numbers but for a few values, or for decimal commas."""
+    wrong = _odd_ones(column)
+    if wrong.mean() >= FEW_ODD_ONES:
+        still = np.isnan(parsed(pointed(column)))
+        wrong &= ~still if still.mean() < 0.5 else False
+    if wrong.any():
+        raise _no_number(column, int(wrong.argmax()))
+
+
+def _odd_ones(column: "Series") -> NDArray[np.bool_]:
+    """Which values of a column of text, some of them numbers, are none."""
+    if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
+        return np.zeros(len(column), dtype=bool)
+    bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
+    there: NDArray[np.bool_] = column.notna().to_numpy(dtype=bool)
+    return np.isnan(parsed(bare)) & there
+
+
+def without_odd_ones(column: "Series") -> "Series":
+    """A column that is numbers but for a few values, with these missing; others as they are."""
+    wrong = _odd_ones(column)
+    few = wrong.any() and wrong.sum() < FEW_ODD_ONES * column.count()
+    if not few or not np.isnan(parsed(pointed(column[wrong]))).all():
+        return column
+    there = column.mask(wrong)
+    return there if unit_of(there) else there.astype(float)
+
+
 def _check_all(column: "Series", values: NDArray[np.float64], called: str) -> None:
     """Complain of the first value that is no number or date."""
     wrong = np.flatnonzero(np.isnan(values))
     if len(wrong):
-        raise no_number(column, int(wrong[0]), called)
+        raise _no_number(column, int(wrong[0]), called)
 
 
-def no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
+def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
     """What to say of a value that is no number."""
     got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"

@@ -68,7 +68,14 @@ class Encoder:
     def encode(self, frame: "DataFrame") -> Tensor:
         """Rows as x, (rows, *shape); columns that the encoder does not know are ignored."""
         used = self._used(frame)
-        _check_rows(used[[c.name for c in self.columns if not isinstance(c, Filled)]])
+        for column in self.columns:
+            rows = np.flatnonzero(used[column.name].isna()) + 1
+            if len(rows) and not isinstance(column, Filled):
+                places = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+                raise DataError(
+                    f"no value may be missing, got {len(rows)} missing in column {column.name!r}, "
+                    f"in row {places}: fill them or drop those rows"
+                )
         parts = [column.encode(used[column.name]) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
 
@@ -87,7 +94,6 @@ class Encoder:
         return ["; ".join(filter(None, row)) for row in zip(*found, strict=True)]
 
     def _used(self, frame: "DataFrame") -> "DataFrame":
-        """The columns that the encoder knows."""
         check_unique(frame.columns)
         absent = [name for name in self.names if name not in frame.columns]
         if absent:
@@ -120,22 +126,19 @@ class Encoder:
 
 
 def _entry(column: Kind) -> dict[str, Any]:
-    """A column's JSON form; an empty unit is left out."""
     if isinstance(column, Filled):
         return {**_entry(column.of), "fill": column.fill}
-    entry = {key: value for key, value in asdict(column).items() if value or key != "unit"}
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in entry.items()}
+    entry = asdict(column).items()
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in entry if v or k != "unit"}
 
 
-def _column(entry: Mapping[str, Any]) -> Kind:
-    """A column from its JSON form."""
-    if "fill" in entry:
-        of = _column({key: value for key, value in entry.items() if key != "fill"})
-        assert not isinstance(of, Filled)
-        return Filled(of, entry["fill"])
+def _column(saved: Mapping[str, Any]) -> Kind:
+    entry = {key: value for key, value in saved.items() if key != "fill"}
     if "categories" in entry:
-        return OneHot(entry["name"], tuple(entry["categories"]))
-    return (Dates if "format" in entry else Numeric)(**entry)
+        of: Numeric | OneHot = OneHot(entry["name"], tuple(entry["categories"]))
+    else:
+        of = (Dates if "format" in entry else Numeric)(**entry)
+    return Filled(of, saved["fill"]) if "fill" in saved else of
 
 
 def check_unique(names: Iterable[str]) -> None:
@@ -145,12 +148,6 @@ def check_unique(names: Iterable[str]) -> None:
         raise DataError(
             f"column names must differ, got {quoted(repeated)} more than once: rename one of them"
         )
-
-
-def check_columns(frame: "DataFrame") -> None:
-    """Every value is there and finite, every column of a kind that can be encoded."""
-    check_there(frame)
-    check_finite(frame)
 
 
 def check_there(frame: "DataFrame") -> tuple["DataFrame", tuple[str, ...]]:
@@ -173,16 +170,4 @@ def check_finite(frame: "DataFrame") -> None:
             raise DataError(
                 f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
                 f"leave the column out by --drop {name}"
-            )
-
-
-def _check_rows(frame: "DataFrame") -> None:
-    """No value is missing from rows to encode."""
-    for name in frame.columns:
-        rows = np.flatnonzero(frame[name].isna()) + 1
-        if len(rows):
-            places = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-            raise DataError(
-                f"no value may be missing, got {len(rows)} missing in column {name!r}, in row "
-                f"{places}: fill them or drop those rows"
             )

@@ -2,17 +2,20 @@
 
 import csv
 import itertools
+import math
+import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from zipfile import ZipFile
 
 from bayesdiv.app.data.columns import label_of, quoted
 from bayesdiv.app.data.encoder import Encoder, check_unique
-from bayesdiv.app.data.limits import check_cells, check_size, check_unpacked
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.values import FEW_ODD_ONES, GROUPS, example, plain_numbers, stripped
 from bayesdiv.app.extra import require
@@ -24,6 +27,8 @@ require("pandas", "pyarrow")
 
 TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
 KNOWN = "a .csv, .tsv, .txt, .xlsx or .parquet file"
+CELL = 8  # bytes of a number
+SHEET = 50  # bytes of memory per byte of a spreadsheet's XML
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
 
@@ -64,8 +69,8 @@ class Read(NamedTuple):
     """A table from a file, what parts the file's fields, and what was decided on the way."""
 
     frame: "DataFrame"
-    separator: str
-    notes: tuple[str, ...]
+    separator: str = ","
+    notes: tuple[str, ...] = ()
 
 
 def read(
@@ -147,28 +152,29 @@ def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFr
 def _read(path: str | Path, options: Mapping[str, object], written: Written) -> Read:
     """A table from a file; the options are what pandas is to make of a text file's cells."""
     path = Path(path).expanduser()
-    if path.is_dir():
-        raise DataError(f"a table must be {KNOWN}, got the folder {path}")
     suffix = path.suffix.lower()
-    if suffix not in (*TEXT, ".xlsx", ".parquet"):
-        raise DataError(f"a table must be {KNOWN}, got {path}")
+    if path.is_dir() or suffix not in (*TEXT, ".xlsx", ".parquet"):
+        raise DataError(f"a table must be {KNOWN}, got {'the folder ' * path.is_dir()}{path}")
     if not path.exists():
         raise DataError(f"a table must be a file that exists, got {path}")
-    check_size(path)
+    if not path.is_file():  # a pipe would be waited for
+        raise DataError(f"a table must be an ordinary file, got {path}")
+    if path.stat().st_size > memory():
+        raise DataError(f"{path} must fit into memory, got {path.stat().st_size:,} bytes")
     try:
         if suffix == ".parquet":
-            frame, separator, notes = _read_parquet(path)
+            found = _read_parquet(path)
         elif suffix == ".xlsx":
-            frame, separator, notes = _read_excel(path, written.sheet)
+            found = _read_excel(path, written.sheet)
         else:
-            frame, separator, notes = _read_csv(path, options, written)
+            found = _read_csv(path, options, written)
     except OSError as problem:
         raise DataError(f"{path} must be readable, got: {problem}") from problem
+    frame = found.frame.reset_index(drop=True)
     check_unique(frame.columns)
     if frame.empty:
         raise DataError(f"{path} must have rows, got none below its header")
-    frame.columns = [str(name).strip() for name in frame.columns]
-    return Read(frame.reset_index(drop=True), separator, notes)
+    return found._replace(frame=frame.set_axis([str(n).strip() for n in frame.columns], axis=1))
 
 
 def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Read:
@@ -177,16 +183,23 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
 
     encoding = written.encoding or _encoding(path)
     try:
-        first, skipped = _first_lines(path, encoding)
-        separator = written.separator or _separator(first, skipped)
-        names, notes = _names(path, separator, encoding, skipped, written)
+        with path.open(encoding=encoding, newline="") as lines:
+            filled = (line.strip("\r\n") for line in lines if line.strip())
+            first = list(itertools.islice(filled, 6))
+        if not first:
+            raise DataError(f"{path} must have a header and rows, got an empty file")
+        # Some spreadsheets have the line sep=; above the header.
+        skip = int(re.fullmatch("sep=.", first[0]) is not None)
+        found = first[0][-1] if skip else _separator(first)
+        separator = written.separator or found
+        names, notes = _names(_first_rows(path, separator, encoding, skip), written)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 path,
                 sep=separator,
                 encoding=encoding,
-                skiprows=len(skipped),
+                skiprows=skip,
                 names=names,
                 header=None if names else 0,
                 skipinitialspace=True,
@@ -199,9 +212,11 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
         raise DataError(f"encoding must be one that Python knows, got {encoding}") from problem
     except UnicodeError as problem:
         kind = "UTF-8 text" if encoding == "utf-8-sig" else f"text in {encoding}"
+        reason = " ".join(str(problem).split())
+        if isinstance(problem, UnicodeDecodeError):
+            reason = f"the byte {problem.object[problem.start]:#04x} at place {problem.start:,}"
         raise DataError(
-            f"{path} must be {kind}, got: {_reason(problem)}; give its encoding, "
-            "such as --encoding latin-1"
+            f"{path} must be {kind}, got: {reason}; give its encoding, such as --encoding latin-1"
         ) from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
         reason = " ".join(str(problem).split()).removeprefix("Error tokenizing data. C error: ")
@@ -223,21 +238,8 @@ def _encoding(path: Path) -> str:
     return marked or "utf-8-sig"
 
 
-def _first_lines(path: Path, encoding: str) -> tuple[list[str], list[str]]:
-    """The first lines with anything in them, and the line sep=; of some spreadsheets above them."""
-    with path.open(encoding=encoding, newline="") as lines:
-        filled = (line.strip("\r\n") for line in lines if line.strip())
-        first = list(itertools.islice(filled, 6))
-    if not first:
-        raise DataError(f"{path} must have a header and rows, got an empty file")
-    said = int(re.fullmatch("sep=.", first[0]) is not None)
-    return first[said:], first[:said]
-
-
-def _separator(first: list[str], skipped: list[str]) -> str:
+def _separator(first: list[str]) -> str:
     """What parts the fields of the first line that is parted; white space where none is."""
-    if skipped:
-        return skipped[0][-1]
     for line in first:
         bare = re.sub('"[^"]*"', "", line)
         found = max(",;\t|", key=bare.count)
@@ -246,60 +248,48 @@ def _separator(first: list[str], skipped: list[str]) -> str:
     return r"\s+" if len(first[0].split()) > 1 else ","
 
 
-def _names(
-    path: Path, separator: str, encoding: str, skipped: list[str], written: Written
-) -> tuple[list[str] | None, tuple[str, ...]]:
+def _first_rows(path: Path, separator: str, encoding: str, skip: int) -> list[list[str]]:
+    """The fields of the first few lines that have any."""
+    with path.open(encoding=encoding, newline="") as lines:
+        rows: Iterable[list[str]] = map(str.split, lines)
+        if separator != r"\s+":
+            rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+        return list(itertools.islice(filter(any, rows), skip, skip + 6))
+
+
+def _names(rows: list[list[str]], written: Written) -> tuple[list[str] | None, tuple[str, ...]]:
     """Names for columns whose file has none, else None; names that are repeated are refused.
 
     A first line is taken for a row if it has a number over every column of numbers, of which there
     is one; pandas would rename a second column of the same name.
     """
-    rows = _first_rows(path, separator, encoding, len(skipped))
     head, *below = rows
+    names = [f"column_{k + 1}" for k in range(len(head))]
     numeric = [k for k in range(len(head)) if below and all(_is_number(r, k) for r in below)]
     looks = bool(numeric) and all(_is_number(head, k) for k in numeric)
-    if (
-        written.header is None
-        and looks
-        and not all(re.fullmatch(r"(1[89]|20)\d\d", t) for t in head)
-    ):
-        names = [f"column_{k + 1}" for k in range(len(head))]
+    years = all(re.fullmatch(r"(1[89]|20)\d\d", text) for text in head)
+    if written.header is None and looks and not years:
         return names, (
             "the first line holds numbers like the rows below it, so it is taken for a row and "
             f"columns are called {quoted(names, 2)}; if it is the header, give --header yes",
         )
     if written.header is False:
-        return [f"column_{k + 1}" for k in range(len(head))], ()
+        return names, ()
     check_unique(name for name in head if name)
-    zeros = [
-        n for k, n in enumerate(head) if any(re.fullmatch(r"0\d+", r[k]) for r in below if r[k:])
-    ]
     return None, tuple(
         f"column {name!r} has leading zeros and is read as numbers; if it names something, give "
         f"--categories {name}"
-        for name in zeros
+        for k, name in enumerate(head)
         if name not in written.texts
+        and any(re.fullmatch(r"0\d+", row[k]) for row in below if row[k:])
     )
 
 
-def _first_rows(path: Path, separator: str, encoding: str, skip: int) -> list[list[str]]:
-    """The fields of the first few lines that have any."""
-    with path.open(encoding=encoding, newline="") as lines:
-        if separator == r"\s+":
-            rows: Iterable[list[str]] = (line.split() for line in lines)
-        else:
-            rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-        filled = (row for row in rows if any(row))
-        return list(itertools.islice(filled, skip, skip + 6))
-
-
 def _is_number(row: list[str], place: int) -> bool:
-    """Whether a field is a number, as far as Python says."""
-    try:
+    with suppress(IndexError, ValueError):
         float(row[place].replace(",", "."))
-    except (IndexError, ValueError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _read_excel(path: Path, wanted: str | None) -> Read:
@@ -321,7 +311,7 @@ def _read_excel(path: Path, wanted: str | None) -> Read:
     except Exception as problem:  # zipfile's, openpyxl's and XML's own, of many kinds
         raise DataError(f"{path} must be an Excel file (.xlsx), got: {problem}") from problem
     said = f"sheet {sheet!r} is read, not {quoted(others)}; choose one by --sheet"
-    return Read(frame, ",", (said,) if others and wanted is None else ())
+    return Read(frame, notes=(said,) if others and wanted is None else ())
 
 
 def _read_parquet(path: Path) -> Read:
@@ -330,16 +320,30 @@ def _read_parquet(path: Path) -> Read:
 
     try:
         with ParquetFile(path) as file:
-            check_cells(path, file.metadata.num_rows, file.metadata.num_columns)
-            return Read(file.read().to_pandas(), ",", ())
+            rows, columns = file.metadata.num_rows, file.metadata.num_columns
+            if CELL * rows * columns > memory():
+                said = f"got {rows:,} rows of {columns:,} columns"
+                raise DataError(f"{path} must fit into memory, {said}")
+            return Read(file.read().to_pandas())
     except (DataError, OSError):
         raise
     except Exception as problem:  # Arrow's own, and KeyError where the notes of pandas are broken
         raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
 
 
-def _reason(problem: UnicodeError) -> str:
-    """Why a file is no such text, by the byte that shows it."""
-    if not isinstance(problem, UnicodeDecodeError):
-        return " ".join(str(problem).split())
-    return f"the byte {problem.object[problem.start]:#04x} at place {problem.start:,}"
+def memory() -> float:
+    """Bytes of memory that the machine has, where it says: a few can stand for very many."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def check_unpacked(source: Path | bytes, most: float | None = None) -> None:
+    """Refuse an archive that is larger inside than this; None is what a spreadsheet may be."""
+    with ZipFile(BytesIO(source) if isinstance(source, bytes) else source) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    most = memory() / SHEET if most is None else most
+    if size > most:
+        name = "an archive" if isinstance(source, bytes) else source
+        raise DataError(f"{name} must hold at most {most:,.0f} bytes unpacked, got {size:,}")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.files import KNOWN, Written, table_of
-from bayesdiv.app.data.noise import Bias, add_noise, thin
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import split
+from bayesdiv.app.data.splitting import Bias, add_noise, split, thin
 from bayesdiv.app.data.table import Apart, Table, checked, known_column
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.quantity import Quantity
@@ -93,10 +92,10 @@ def opened(
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
     Args:
-        name_or_path: as in `load`.
-        target: as in `load`.
-        task: as in `load`.
-        drop: as in `load`.
+        name_or_path: as in `load`, like target, task and drop.
+        target: for a file.
+        task: for a file.
+        drop: for a file.
         impute: whether missing values of inputs are filled, see `columns.Filled`.
         written: how the file is written.
         tested_on: a file with the rows of the test part.
@@ -112,7 +111,9 @@ def opened(
     path = Path(name_or_path)
     if path.suffix or path.exists():
         found = table_of(path, written=written)
-        drop = _listed(drop, found.frame.columns)
+        there = found.frame.columns  # some columns to drop may be named together: a,b
+        parts = ([name] if name in there else name.split(",") for name in drop)
+        drop = tuple(name.strip() for part in parts for name in part if name.strip())
         for name in written.texts if written else ():
             known_column(name, found.frame, path.name)
         tested = None if tested_on is None else table_of(tested_on, written=written).frame
@@ -120,7 +121,9 @@ def opened(
         table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
         return under(replace(table, notes=found.notes + table.notes), likelihood)
     known = _known(str(name_or_path))
-    if drop or tested_on or apart or _differs(known, target, task):
+    usual = (known.task, known.target) if isinstance(known, Table) else (None, None)
+    differs = task not in (None, usual[0]) or target not in (None, usual[1])
+    if drop or tested_on or apart or differs:
         raise DataError(
             "target, task, drop, test and split must be left out for the data set "
             f"{known.name!r}, got target={target!r}, task={task and task.__name__} and "
@@ -145,13 +148,6 @@ def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
     return replace(source, likelihood=likelihood)
 
 
-def _listed(drop: Iterable[str], columns: Iterable[str]) -> tuple[str, ...]:
-    """The columns to drop, where some may be named together: a,b."""
-    there = set(columns)
-    parts = ([name] if name in there else name.split(",") for name in drop)
-    return tuple(name.strip() for part in parts for name in part if name.strip())
-
-
 def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
     """What `opened` takes besides a name, from the options of the command line or of a run.
 
@@ -159,38 +155,30 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         >>> reading_of({"target": "y", "drop": "id", "split": "time:day"})["apart"]
         Apart(kind='time', column='day')
     """
-    names = ("separator", "decimal", "encoding", "sheet")
-    header = {None: None, "yes": True, "no": False}.get(source.get("header"), ...)
-    if header is ...:
+    headers = {None: None, "yes": True, "no": False}
+    if source.get("header") not in headers:
         raise ValueError(f"header must be yes or no, got {source['header']}")
-    plain = {name: source.get(name) for name in names}
+    plain = {name: source.get(name) for name in ("separator", "decimal", "encoding", "sheet")}
     texts = tuple(filter(None, (source.get("categories") or "").split(",")))
-    written = Written(**plain, header=header, texts=texts)
     task, split = source.get("task"), source.get("split")
     return {
         "target": source["target"],
         "task": None if task is None else named(task),
         "drop": () if source.get("drop") is None else (source["drop"],),
         "impute": bool(source.get("impute")),
-        "written": written,
+        "written": Written(**plain, header=headers[source.get("header")], texts=texts),
         "tested_on": source.get("test"),
         "apart": None if split is None else Apart.parse(split),
         "likelihood": source.get("likelihood"),
     }
 
 
-def _differs(found: "Table | Images", target: str | None, task: type[Task] | None) -> bool:
-    if not isinstance(found, Table):
-        return task is not None or target is not None
-    return task not in (None, found.task) or target not in (None, found.target)
-
-
 def _known(name: str) -> "Table | Images":
     if name in FUNCTIONS:
         return cast("Table | Images", getattr(import_module(FUNCTIONS[name]), name)())
-    if name in datasets():
-        from bayesdiv.app.data import uci
+    from bayesdiv.app.data import uci
 
+    if name in uci.SETS:
         return uci.read(name)
     close = difflib.get_close_matches(name, datasets(), n=1)
     known = "the name of a data set" if close else f"one of {', '.join(datasets())}"

@@ -1,5 +1,11 @@
-"""A table in three parts: drawn at random, encoded by what the training rows show."""
+"""A table in three parts, encoded by what the training rows show, and made harder if asked for.
 
+As in the paper's experiments: noise on the inputs, too few rows of one class.
+"""
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,10 +17,10 @@ from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.quantity import Quantity
-from bayesdiv.app.task import Task
+from bayesdiv.app.tasks.classification import Classification
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 
 def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float = 0.2) -> Splits:
@@ -45,41 +51,27 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     constant = [name for name in features.columns if name not in encoder.names]
     if constant:
         notes += (f"left out, as constant in the training rows: {quoted(constant)}",)
-    task = _fitted(table, targets.iloc[rows.train])
+    trained = targets.iloc[rows.train]
+    if table.likelihood is None:
+        task = table.task.fit(trained)
+    else:
+        assert issubclass(table.task, Quantity)
+        task = table.task.fit(trained, table.likelihood)
     train, validated, tested = (
         Part(encoder.encode(features.iloc[at]), task.encode(targets.iloc[at])) for at in rows
     )
-    return Splits(
-        train,
-        validated,
-        tested,
-        task,
-        encoder,
-        table.name,
-        table.target,
-        table.notes + notes,
-        tuple(int(row) + 1 for row in table.frame.index[rows.test]),
-    )
-
-
-def _fitted(table: Table, target: "Series") -> Task:
-    """The task of a table, learned from training targets, under its likelihood."""
-    if table.likelihood is None:
-        return table.task.fit(target)
-    assert issubclass(table.task, Quantity)
-    return table.task.fit(target, table.likelihood)
+    places = tuple(int(row) + 1 for row in table.frame.index[rows.test])
+    about = (table.name, table.target, table.notes + notes, places)
+    return Splits(train, validated, tested, task, encoder, *about)
 
 
 class _Rows(NamedTuple):
-    """Which rows are in which part."""
-
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
 
 
 def _drawn(table: Table, seed: int, test: float, validation: float) -> _Rows:
-    """Rows at random in three parts."""
     if not (test > 0 and validation >= 0 and test + validation < 1):
         raise DataError(
             "test must be above 0, validation at least 0 and their sum below 1, got "
@@ -117,20 +109,18 @@ def _order(
     generator = torch.Generator().manual_seed(seed)
     order: NDArray[np.int64] = torch.randperm(len(first), generator=generator).numpy()
     fewest, strata = 2, table.task.strata(table.frame[table.target])
-    if strata is not None:
-        order, fewest = _interleaved(order, strata[free][first]), len(np.unique(strata))
+    if strata is not None:  # any stretch has its share of each class, the end one of each
+        order, fewest = order[_interleaved(strata[free][first][order])], len(np.unique(strata))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return free[np.argsort(place[member], kind="stable")], counts[order], fewest
 
 
-def _interleaved(order: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows so ordered that any stretch has its share of each class, the end one of each."""
-    codes = codes[order]
+def _interleaved(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     place = np.empty(len(codes))
     for code, size in zip(*np.unique(codes, return_counts=True), strict=True):
         place[codes == code] = np.arange(1, size + 1) / size
-    return order[np.argsort(place, kind="stable")]
+    return np.argsort(place, kind="stable")
 
 
 def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, tuple[str, ...]]:
@@ -160,3 +150,105 @@ def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, 
         return _Rows(rows.train, validation, test), (note,)
     note = f"rows moved to the training part, as only they have some category: {len(moved)}"
     return _Rows(np.concatenate([rows.train, moved]), validation, test), (note,)
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Too little of one class: of its rows the share `keep` is left.
+
+    Args:
+        label: the name of the class; where no class has that name, its index.
+        keep: in (0, 1].
+
+    Examples:
+        >>> Bias.parse("malignant:0.2")
+        Bias(label='malignant', keep=0.2)
+    """
+
+    label: str | int
+    keep: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 1:
+            raise DataError(f"keep must lie in (0, 1], got {self.keep}")
+
+    @classmethod
+    def parse(cls, text: str) -> "Bias":
+        """A bias written as LABEL:KEEP; the last colon counts."""
+        label, _, keep = text.rpartition(":")
+        share = math.nan
+        with suppress(ValueError):
+            share = float(keep)
+        if label and not math.isnan(share):
+            return cls(label, share)
+        raise DataError(f"bias must be written LABEL:KEEP, such as 'malignant:0.2', got {text!r}")
+
+    def index(self, classes: tuple[str, ...]) -> int:
+        """Which of the classes is meant."""
+        label = str(self.label)
+        if label in classes:
+            return classes.index(label)
+        if label.isdecimal() and int(label) < len(classes):
+            return int(label)
+        known = ", ".join(map(repr, classes))
+        raise DataError(f"label must be one of the classes {known} or an index, got {label!r}")
+
+
+def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
+    """Gaussian noise of one standard deviation on x of all three parts, drawn once.
+
+    It is added after scaling, so that `scale` counts in standard deviations of a numeric column
+    (in grey levels from 0 to 1 for images); columns of categories get it as well.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> clean = load("digits")
+        >>> noisy = add_noise(clean, scale=0.5)
+        >>> (noisy.train.x - clean.train.x).std()
+        tensor(0.4995)
+    """
+    if not 0 <= scale < math.inf:
+        raise DataError(f"noise must be a finite standard deviation of at least 0, got {scale}")
+    if scale == 0:
+        return splits
+    own = torch.Generator().manual_seed(seed)
+    return splits.mapped(
+        lambda part: Part(part.x + scale * torch.randn(part.x.shape, generator=own), part.y)
+    )
+
+
+def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
+    """Biased data: one class thinned out where the model learns, and whole where it is tested.
+
+    Encoder and task stay as they are: they were fitted to the training part before.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> thin(load("breast_cancer"), Bias("malignant", keep=0.2)).notes
+        ("bias leaves 25 of 127 training rows of class 'malignant'",)
+    """
+    if not isinstance(splits.task, Classification):
+        raise DataError(f"bias must name a class, but {splits.name} is a regression, got {bias}")
+    code = bias.index(splits.task.classes)
+    generator = torch.Generator().manual_seed(seed)
+
+    def thinned(part: Part) -> Part:
+        rows = (part.y == code).nonzero().squeeze(1)
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        kept = torch.ones(len(part.y), dtype=torch.bool)
+        kept[rows[round(bias.keep * len(rows)) :]] = False
+        return Part(part.x[kept], part.y[kept])
+
+    train = thinned(splits.train)
+    before, after = (int((part.y == code).sum()) for part in (splits.train, train))
+    name = splits.task.classes[code]
+    if after == 0:
+        raise DataError(
+            f"keep must leave a training row of class {name!r}, got {bias.keep} of {before} rows"
+        )
+    return replace(
+        splits,
+        train=train,
+        validation=thinned(splits.validation),
+        notes=(*splits.notes, f"bias leaves {after} of {before} training rows of class {name!r}"),
+    )

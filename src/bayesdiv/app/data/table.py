@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesdiv.app.data.columns import (
-    MOST_CLASSES,
-    Dates,
-    Numeric,
-    OneHot,
-    kind_of,
-    numbers_of,
-    quoted,
-)
+from bayesdiv.app.data import columns
+from bayesdiv.app.data.columns import Dates, Numeric, OneHot, check_text, kind_of, quoted
 from bayesdiv.app.data.encoder import Encoder, check_finite, check_there, check_unique
-from bayesdiv.app.data.odd import check_text, without_odd_ones
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.values import format_of
 from bayesdiv.app.task import Task
@@ -31,8 +23,7 @@ if TYPE_CHECKING:
 
 FEWEST_ROWS = 10
 MOST_CATEGORIES = 1000  # each takes a column of x
-
-
+MOST_CLASSES = 20  # a target of whole numbers with more different values is a quantity
 RARE = 0.2  # of the commonest value's rows: the rarest class of a target that is no quantity
 
 
@@ -139,18 +130,30 @@ def checked(
         notes += (f"the target is the last column, {target!r}",)
     target = known_column(target, frame, name)
     frame, held = _joined(frame, tested, name)
-    frame, held, more = _with_targets(frame, held, target)
+    there = frame[target].notna().to_numpy()
+    if not there.all():
+        if there.sum() < FEWEST_ROWS:
+            raise DataError(
+                f"target {target!r} must have a value in at least {FEWEST_ROWS} rows, got "
+                f"{there.sum()} of {len(frame)}"
+            )
+        frame, held = frame[there], None if held is None else held[there]
     groups = times = None
     if apart is not None:
         groups, times = _parting(frame, apart, name)
         frame = frame.drop(columns=apart.column)
         notes += (f"column {apart.column!r} parts the rows and is no input",)
-    found, why = _settled(frame, target, task)
+    if not there.all():
+        notes += (f"rows left out, as their target {target!r} is missing: {(~there).sum()}",)
+    found, why = _settled(frame[target], task)
     frame, filled = _filled(frame, target) if impute else check_there(frame)
-    _check_values(frame, target)
+    features = frame.drop(columns=target)
+    for column in features.columns:
+        check_text(features[column])
+    check_finite(frame)
     if found is not Classification and kind_of(frame[target]) is Numeric:
-        frame = frame.assign(**{target: numbers_of(frame[target])})
-    notes += more + why + filled + _notes_on(frame.drop(columns=target))
+        frame = frame.assign(**{target: columns.numbers_of(frame[target])})
+    notes += why + filled + _notes_on(features)
     table = Table(name, frame, target, found, None, notes, groups, times, held)
     return table if apart is not None else _with_repeats(table)
 
@@ -172,22 +175,6 @@ def _joined(
     return pd.concat([frame, tested[list(frame.columns)]]), held
 
 
-def _with_targets(
-    frame: "DataFrame", held: NDArray[np.bool_] | None, target: str
-) -> tuple["DataFrame", NDArray[np.bool_] | None, tuple[str, ...]]:
-    """The rows that have a target, which are all that can be learned from."""
-    there = frame[target].notna().to_numpy()
-    if there.all():
-        return frame, held, ()
-    if there.sum() < FEWEST_ROWS:
-        raise DataError(
-            f"target {target!r} must have a value in at least {FEWEST_ROWS} rows, got "
-            f"{there.sum()} of {len(frame)}"
-        )
-    note = f"rows left out, as their target {target!r} is missing: {(~there).sum()}"
-    return frame[there], None if held is None else held[there], (note,)
-
-
 def _parting(
     frame: "DataFrame", apart: Apart, name: str
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None]:
@@ -205,20 +192,16 @@ def _parting(
     return None, times.values(column)
 
 
-def _settled(
-    frame: "DataFrame", target: str, task: type[Task] | None
-) -> tuple[type[Task], tuple[str, ...]]:
+def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tuple[str, ...]]:
     """The task, and a note if it was not given and could be another."""
-    column = frame[target]
     if task is not Classification and kind_of(column) is Dates:
         raise DataError(
-            f"target {target!r} must hold numbers or classes, got dates: choose another --target"
+            f"target {column.name!r} must hold numbers or classes, got dates: choose another "
+            "--target"
         )
-    if task is None:
+    if task is not Classification:
         check_text(column)
     found, why = (task, ()) if task else _decided(column)
-    if found is not Classification:
-        check_text(column)
     found.check(column)
     return found, why
 
@@ -226,28 +209,20 @@ def _settled(
 def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ...]]:
     """The table with odd values among numbers missing, and how many are to be filled."""
     names = [name for name in frame.columns if name != target]
-    frame = frame.assign(**{name: without_odd_ones(frame[name]) for name in names})
+    frame = frame.assign(**{name: columns.without_odd_ones(frame[name]) for name in names})
     counts = {name: int(count) for name, count in frame[names].isna().sum().items() if count}
     listed = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
     return frame, (f"missing values are filled and marked: {listed}",) if counts else ()
-
-
-def _check_values(frame: "DataFrame", target: str) -> None:
-    """Every column can be encoded; a filled one may have missing values."""
-    features = frame.drop(columns=target)
-    for name in features.columns:
-        check_text(features[name])
-    check_finite(frame)
 
 
 def _decided(target: "Series") -> tuple[type[Task], tuple[str, ...]]:
     """What a target is when nobody says, with a note where it could be taken either way."""
     if kind_of(target) is OneHot:
         return Classification, ()
-    if target.dtype.kind not in "iu" and not _whole(target):
-        return Regression, ()
+    # A column with missing values may have one of pandas' own types for whole numbers.
+    whole = target.dtype.kind in "iu" or target.dtype.name.lstrip("U").startswith(("Int", "bool"))
     rows = target.value_counts()
-    if len(rows) > MOST_CLASSES:
+    if not whole or len(rows) > MOST_CLASSES:
         return Regression, ()
     seen = f"target {target.name!r} has {len(rows)} different whole numbers, taken as "
     if len(rows) >= 5 and rows.min() < RARE * rows.max():
@@ -259,11 +234,6 @@ def _decided(target: "Series") -> tuple[type[Task], tuple[str, ...]]:
         f"{seen}classes; if it is a quantity, say so by --task regression, or in Python by "
         "task=Regression",
     )
-
-
-def _whole(target: "Series") -> bool:
-    """Whether a column of objects holds whole numbers, as one of pandas' own types does."""
-    return target.dtype.name in ("Int64", "Int32", "Int16", "Int8", "UInt8", "boolean")
 
 
 def _without(
@@ -278,15 +248,10 @@ def _without(
             f"{quoted(kept.columns) or 'no column'}: if fields are not parted by commas, give the "
             "--separator"
         )
-    empty = [
-        column for column in kept.columns if column not in spared and kept[column].isna().all()
-    ]
-    notes: tuple[str, ...] = ()
-    if nameless:
-        notes += (f"columns without a name left out: {len(nameless)}",)
-    if empty:
-        notes += (f"columns without a value left out: {quoted(empty)}",)
-    return kept.drop(columns=empty), notes
+    empty = [each for each in kept.columns if each not in spared and kept[each].isna().all()]
+    notes = [f"columns without a name left out: {len(nameless)}"] if nameless else []
+    notes += [f"columns without a value left out: {quoted(empty)}"] if empty else []
+    return kept.drop(columns=empty), tuple(notes)
 
 
 def _with_repeats(table: Table) -> Table:
@@ -328,26 +293,20 @@ def _notes_on(features: "DataFrame") -> tuple[str, ...]:
             f"the rows, got {different[odd[0]]} in {len(features)} rows: drop it by --drop "
             f"{','.join(odd)}"
         )
-    return (
-        *(
-            f"column {name!r} holds text: each of its {count} values is a column"
-            for name, count in different.items()
-            if count > MOST_CLASSES
-        ),
-        *(
-            f"column {name!r} holds dates, read as {format_of(features[name])[0]}; if the day "
-            "comes first, write them as year-month-day"
-            for name, kind in kinds.items()
-            if kind is Dates and len(format_of(features[name])) > 1
-        ),
-        *(
-            f"column {name!r} numbers the rows; if it says nothing, leave it out by --drop {name}"
-            for name in features.columns
-            if _numbers_rows(features[name])
-        ),
-    )
-
-
-def _numbers_rows(column: "Series") -> bool:
-    """Whether whole numbers go up by one from row to row."""
-    return column.dtype.kind in "iu" and bool((np.diff(column.to_numpy()) == 1).all())
+    notes = [
+        f"column {name!r} holds text: each of its {count} values is a column"
+        for name, count in different.items()
+        if count > MOST_CLASSES
+    ]
+    for name, column in features.items():
+        formats = format_of(column) if kinds[name] is Dates else []
+        if len(formats) > 1:
+            notes.append(
+                f"column {name!r} holds dates, read as {formats[0]}; if the day comes first, "
+                "write them as year-month-day"
+            )
+    for name, column in features.items():
+        if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all():
+            said = f"if it says nothing, leave it out by --drop {name}"
+            notes.append(f"column {name!r} numbers the rows; {said}")
+    return tuple(notes)

@@ -13,17 +13,15 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
-from zlib import error as ZlibError
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesdiv.app.data import files
 from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.downloads import DATA, Unreachable, data_folder, fetch
-from bayesdiv.app.data.encoder import check_columns
-from bayesdiv.app.data.files import read as read_table
-from bayesdiv.app.data.limits import check_unpacked
+from bayesdiv.app.data.encoder import check_finite, check_there
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.tasks.regression import Regression
@@ -31,10 +29,6 @@ from bayesdiv.app.tasks.regression import Regression
 Numbers = NDArray[np.float64]
 _ARCHIVE = "https://archive.ics.uci.edu/static/public"
 _MOST_BYTES = 1 << 27
-_DAMAGED = (  # what reading a broken file may raise
-    *(BadZipFile, EOFError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError),
-    ZlibError,
-)
 
 
 @dataclass(frozen=True)
@@ -61,11 +55,11 @@ class Source:
 
         content = path.read_bytes()
         if self.member:
-            check_unpacked(content, _MOST_BYTES)
+            files.check_unpacked(content, _MOST_BYTES)
             with ZipFile(io.BytesIO(content)) as archive:
                 content = archive.read(self.member)
         if self.member.endswith(".xlsx"):
-            check_unpacked(content, _MOST_BYTES)  # such a file is an archive too
+            files.check_unpacked(content, _MOST_BYTES)  # such a file is an archive too
             frame = pd.read_excel(io.BytesIO(content), header=None, engine="openpyxl")
         else:
             lines = content.decode("utf-8-sig").splitlines()[self.header :]
@@ -133,7 +127,10 @@ def read(name: str) -> Table:
     if name not in SETS:
         raise DataError(f"a public table must be one of {', '.join(SETS)}, got {name!r}")
     known = SETS[name]
-    path = _in_folder(known)
+    folder = data_folder()
+    names = dict.fromkeys((known.csv, f"{known.name}.csv"))
+    places = [folder / place / each for place in ("uci", ".") for each in names] if folder else []
+    path = next((place for place in places if place.is_file()), None)
     values = _downloaded(known) if path is None else _verified(known, _from_csv(known, path), path)
     frame = pd.DataFrame(values, columns=list(known.columns))
     return Table(known.name, frame, known.target, Regression)
@@ -165,19 +162,9 @@ def _canonical(values: Numbers) -> Numbers:
     return rounded[np.lexsort(rounded.T[::-1])]
 
 
-def _in_folder(known: Dataset) -> Path | None:
-    """The CSV file in the user's own folder, if it is there."""
-    folder = data_folder()
-    if folder is None:
-        return None
-    names = dict.fromkeys((known.csv, f"{known.name}.csv"))
-    paths = [folder / place / name for place in ("uci", ".") for name in names]
-    return next((path for path in paths if path.is_file()), None)
-
-
 def _from_csv(known: Dataset, path: Path) -> Numbers:
     """Features and target of a CSV file, by the names in its header."""
-    frame = read_table(path)
+    frame = files.read(path)
     absent = [column for column in known.columns if column not in frame.columns]
     if absent:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
@@ -186,14 +173,14 @@ def _from_csv(known: Dataset, path: Path) -> Numbers:
         )
     used = frame[list(known.columns)]
     try:
-        check_columns(used)
+        check_there(used)
+        check_finite(used)
         return np.stack([numbers_of(used[column]) for column in known.columns], axis=1)
     except DataError as problem:
         raise DataError(f"{path} is not the published table: {problem}") from problem
 
 
 def _downloaded(known: Dataset) -> Numbers:
-    """Features and target from the archive, or from what an earlier call left in the cache."""
     wanted = f"uci/{known.csv}"
     if known.source is None:
         raise DataError(
@@ -207,7 +194,7 @@ def _downloaded(known: Dataset) -> Numbers:
         raise Unreachable(f"{problem}, here {wanted}") from problem
     try:
         return _verified(known, known.source.numbers(path), path)
-    except _DAMAGED as problem:
+    except Exception as problem:  # whatever zipfile, zlib, openpyxl and numpy raise
         path.unlink(missing_ok=True)  # else every later call would find it in the cache
         told = str(problem) if isinstance(problem, DataError) else f"{path} cannot be read"
         raise DataError(
@@ -217,7 +204,6 @@ def _downloaded(known: Dataset) -> Numbers:
 
 
 def _verified(known: Dataset, values: Numbers, path: Path) -> Numbers:
-    """The numbers as they are verified, if they are the published ones."""
     found = checksum(values)
     if found == known.checksum:
         return _canonical(values)
@@ -225,9 +211,6 @@ def _verified(known: Dataset, values: Numbers, path: Path) -> Numbers:
     if len(values) != known.rows:
         told = f"it must have {known.rows} rows of numbers, got {len(values)}"
     raise DataError(f"{path} is not the published table: {told}")
-
-
-# The records ---------------------------------------------------------------------------------
 
 
 def records(text: str) -> dict[str, Dataset]:

@@ -57,19 +57,11 @@ def format_of(column: "Series") -> list[str]:
     first = str(texts.iloc[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a day comes first, which is what is asked
-        guessed = [
-            guess_datetime_format(first, dayfirst=day) for day in (("." in first), "." not in first)
-        ]
-    whole = [
-        how
-        for how in dict.fromkeys(guessed)
-        if how and "%d" in how and "%Y" in how and "%Y%" not in how
-    ]
-    return [
-        how
-        for how in whole
-        if pd.to_datetime(texts, format=how, errors="coerce", utc=True).notna().all()
-    ]
+        days = ("." in first, "." not in first)
+        guessed = dict.fromkeys(guess_datetime_format(first, dayfirst=day) for day in days)
+    whole = [how for how in guessed if how and "%d" in how and "%Y" in how and "%Y%" not in how]
+    read = {how: pd.to_datetime(texts, format=how, errors="coerce", utc=True) for how in whole}
+    return [how for how, found in read.items() if found.notna().all()]
 
 
 def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
@@ -114,9 +106,14 @@ def plain_numbers(
 
     if column.dtype.kind in "iufb" or pd.api.types.infer_dtype(column, skipna=True) != "string":
         return column
-    pattern = _pattern(decimal, groups)
+    number = re.compile(
+        rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
+        rf"(?P<whole>[1-9]\d{{0,2}}(?:[{groups}]\d{{3}})+|\d+)?"
+        rf"(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"
+        r"\s?(?P<after>[^\d\s.,()]{1,8})?(?(open)\))"
+    )
     texts = column.dropna().unique()
-    plain = {text: new for text in texts if (new := _plain(pattern.fullmatch(text.strip())))}
+    plain = {text: new for text in texts if (new := _plain(number.fullmatch(text.strip())))}
     units = {new.partition(" ")[2] for new in plain.values()}
     if share and (len(units) != 1 or column.isin(list(plain)).sum() < share * column.count()):
         return column
@@ -125,25 +122,14 @@ def plain_numbers(
     return values if values.count() == column.count() else new
 
 
-def _pattern(decimal: str, groups: str) -> re.Pattern[str]:
-    """Numbers with this decimal sign: a unit of money before or any unit after."""
-    whole = rf"[1-9]\d{{0,2}}(?:[{groups}]\d{{3}})+|\d+"
-    return re.compile(
-        rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
-        rf"(?P<whole>{whole})?(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"
-        r"\s?(?P<after>[^\d\s.,()]{1,8})?(?(open)\))"
-    )
-
-
 def _plain(found: re.Match[str] | None) -> str | None:
     """A number as Python writes it, with its unit."""
     if found is None or not (found["whole"] or found["part"]):
         return None
-    negative = found["open"] or found["minus"] or found["sign"] in ("-", "−")
-    whole = re.sub(r"\D", "", found["whole"] or "0")
-    number = whole + (f".{found['part']}" if found["part"] else "") + (found["power"] or "")
-    unit = found["before"] or found["after"] or ""
-    return f"{'-' if negative else ''}{number}{' ' + unit if unit else ''}"
+    sign = "-" if found["open"] or found["minus"] or found["sign"] in ("-", "−") else ""
+    part = f".{found['part']}" if found["part"] else ""
+    number = sign + re.sub(r"\D", "", found["whole"] or "0") + part + (found["power"] or "")
+    return f"{number} {found['before'] or found['after'] or ''}".strip()
 
 
 def example(before: "Series", after: "Series") -> str:
