@@ -127,6 +127,7 @@ class Natural(Optimizer):
         if loc.grad is None or rho.grad is None:
             return
         state = self._state(loc)
+        state["step"].add_(1)
         if "precision" not in state:
             state["precision"] = softplus(rho).square_().reciprocal_()
         number, share = state["step"].double(), group["momentum"]
@@ -145,14 +146,20 @@ class Natural(Optimizer):
         )
 
     def _step_others(self, group: dict[str, Any]) -> None:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                number = self._state(parameter)["step"].double()
-                gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
-                mean = self._momentum(parameter, gradient, group)
-                # As torch's SGD, whose momentum adds gradients up, in the same unit of rate.
-                factor = _risen(group, number) / (1 - group["momentum"])
-                parameter.sub_(mean.mul_(factor))
+        learning = [parameter for parameter in group["params"] if parameter.grad is not None]
+        share = group["momentum"]
+        # Few kernels for all of a kind: one per parameter costs more than the posterior's step.
+        for same in _alike(learning):
+            states = [self._state(parameter) for parameter in same]
+            gradients = [p.grad for p in same if p.grad is not None]
+            means = [state["momentum"] for state in states]
+            torch._foreach_add_([state["step"] for state in states], 1)
+            decayed = torch._foreach_add(gradients, same, alpha=group["weight_decay"])
+            torch._foreach_lerp_(means, decayed, 1 - share)
+            # As torch's SGD, whose momentum adds gradients up, in the same unit of rate.
+            number = states[0]["step"].double()
+            factor = _risen(group, number) / (1 - share) / (1 - share**number)
+            torch._foreach_sub_(same, torch._foreach_mul(means, factor.to(same[0].dtype)))
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         """Momentum and the number of the step, counted on the device so that nothing waits."""
@@ -160,15 +167,7 @@ class Natural(Optimizer):
         if not state:
             state["step"] = torch.zeros((), device=parameter.device)
             state["momentum"] = torch.zeros_like(parameter)
-        state["step"].add_(1)
         return state
-
-    def _momentum(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-        """The mean of the gradients so far, the latest counting most, as a new tensor."""
-        state, share = self.state[parameter], group["momentum"]
-        state["momentum"].lerp_(gradient, 1 - share)
-        corrected: Tensor = state["momentum"] / (1 - share ** state["step"].double())
-        return corrected
 
 
 _Pair = tuple[Tensor, Tensor]
@@ -222,6 +221,14 @@ def advance(
     move = mean / forgotten / (precision / examples + damping)
     loc.sub_(move.clamp(-clip, clip) * lr)
     rho.copy_(inverse_softplus(precision.rsqrt()))
+
+
+def _alike(parameters: list[Tensor]) -> list[list[Tensor]]:
+    """The parameters by device and dtype."""
+    kinds: dict[Any, list[Tensor]] = {}
+    for parameter in parameters:
+        kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+    return [*kinds.values()]
 
 
 def _risen(group: dict[str, Any], number: Tensor) -> Tensor:
