@@ -61,7 +61,7 @@ def predicted(trained: Trained, sets: dict[str, Seen]) -> Logs:
 
 def _probabilities(model: nn.Module, x: Tensor) -> Tensor:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
-        outputs = [model(images) for images in x.split(2000)]
+        outputs = [model(images) for images in x.split(2000 if x.is_cuda else 200)]
     return torch.cat(outputs).double().softmax(-1)
 
 

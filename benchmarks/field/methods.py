@@ -19,6 +19,8 @@ import bayesdiv as bd
 from bayesdiv.app.nets.norms import estimate_statistics
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.model.bayesian import using
+from bayesdiv.model.layout import Where
+from bayesdiv.model.priors import PriorFor
 from bayesdiv.model.recipes import WeightDecayPrior, matrices, pull
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 from bayesdiv.training.optimizers.natural import Natural
@@ -42,6 +44,7 @@ class Task:
     epochs: int
     seed: int
     batch: int = 256
+    samples: int = SAMPLES
     seconds: list[float] = field(default_factory=list)
 
     @property
@@ -82,10 +85,15 @@ class Task:
         """Some training images in batches, for statistics."""
         return iter(self.part.x[: 40 * self.batch].split(self.batch))
 
+    def prepared(self, network: nn.Module) -> nn.Sequential:
+        """A network behind the preparation of its images: crops and flips in training."""
+        return nn.Sequential(Prepare(MEAN, SCALE, [Crop(4), Flip()]).to(self.device), network)
 
-def prepared(network: nn.Module, task: Task) -> nn.Sequential:
-    """A network behind the preparation of its images: crops and flips in training."""
-    return nn.Sequential(Prepare(MEAN, SCALE, [Crop(4), Flip()]).to(task.device), network)
+    def estimate_statistics(self, model: nn.Module) -> None:
+        """Batch statistics of the training images, for the weights as they are drawn now."""
+        on_card = self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=on_card):
+            estimate_statistics(model, self.inputs())
 
 
 def train(
@@ -133,7 +141,7 @@ class Result(NamedTuple):
 def sgd(task: Task, *, lr: float, decay: float, precisions: tuple[float, ...] = (25.0,)) -> list:
     """Plain SGD, then a Laplace approximation of its last layer for each prior precision."""
     network = task.network()
-    model = prepared(network, task)
+    model = task.prepared(network)
     train(task, model, task.sgd([*model.parameters()], lr, decay), task.cosine())
     results = [Result("sgd", {"lr": lr, "decay": decay}, Trained(model, nullcontext, 1))]
     laplace = LastLayerLaplace(model, task.part)
@@ -149,7 +157,7 @@ def dropout(task: Task, *, share: float, lr: float = 0.1, decay: float = DECAY) 
     for name, layer in list(network.named_children()):
         if name.startswith("layer"):
             setattr(network, name, nn.Sequential(layer, nn.Dropout(share)))
-    model = prepared(network, task)
+    model = task.prepared(network)
     train(task, model, task.sgd([*model.parameters()], lr, decay), task.cosine())
 
     @contextmanager
@@ -167,7 +175,7 @@ def dropout(task: Task, *, share: float, lr: float = 0.1, decay: float = DECAY) 
 
 def swag(task: Task, *, swag_lr: float, lr: float = 0.1, decay: float = DECAY) -> list:
     """SWAG (Maddox et al. 2019): a Gaussian through the last quarter of an SGD run."""
-    model = prepared(task.network(), task)
+    model = task.prepared(task.network())
     collected = Swag(model, rank=20)
     cosine = task.cosine(end=0.75)
 
@@ -183,8 +191,7 @@ def swag(task: Task, *, swag_lr: float, lr: float = 0.1, decay: float = DECAY) -
     @contextmanager
     def drawn() -> Iterator[None]:
         collected.draw()
-        with torch.autocast(task.device.type, torch.bfloat16, enabled=task.device.type == "cuda"):
-            estimate_statistics(model, task.inputs())
+        task.estimate_statistics(model)
         yield
 
     settings = {"swag_lr": swag_lr, "lr": lr, "decay": decay}
@@ -193,7 +200,7 @@ def swag(task: Task, *, swag_lr: float, lr: float = 0.1, decay: float = DECAY) -
 
 def ivon(task: Task, *, lr: float, curvature: float, decay: float = DECAY) -> list:
     """IVON (Shen et al. 2024), from its own package."""
-    model = prepared(task.network(), task)
+    model = task.prepared(task.network())
     optimizer = ivon_optimizer(
         model.parameters(), lr=lr, ess=task.num_data, hess_init=curvature, weight_decay=decay
     )
@@ -213,6 +220,7 @@ class Ours:
         ratio: scale of posterior over prior at which the pull is that of weight decay.
         lr: of the means; of Natural, η over the damping.
         decay: of weights, to which the prior is made equal.
+        where: which weights are random.
     """
 
     divergence: bd.Divergence
@@ -221,18 +229,23 @@ class Ours:
     ratio: float = 1.0
     lr: float = 0.1
     decay: float = DECAY
+    where: Where = matrices
 
     def strength(self, task: Task) -> float:
         """The λ for which this prior pulls like weight decay: noise of this size for any N."""
         return self.scale**2 * task.num_data * self.decay / pull(self.divergence, self.ratio)
 
+    def prior(self, task: Task) -> PriorFor:
+        """The prior whose pull is that of weight decay."""
+        strength = self.strength(task)
+        return WeightDecayPrior(self.decay, task.num_data, strength, self.divergence, self.ratio)
+
     def model(self, task: Task) -> tuple[bd.Bayesian, bd.Objective]:
         """The network made Bayesian, and its loss."""
-        strength = self.strength(task)
-        prior = WeightDecayPrior(self.decay, task.num_data, strength, self.divergence, self.ratio)
-        net = bd.bayesianize(task.network(), prior, where=matrices, start=self.start)
+        prior = self.prior(task)
+        net = bd.bayesianize(task.network(), prior, where=self.where, start=self.start)
         objective = bd.Objective(
-            bd.Classes(), self.divergence, num_data=task.num_data, strength=strength
+            bd.Classes(), self.divergence, num_data=task.num_data, strength=self.strength(task)
         )
         return net, objective.to(task.device)
 
@@ -274,7 +287,7 @@ class Ours:
         optimizer: Optimizer,
         schedule: Cosine,
     ) -> nn.Module:
-        model = prepared(net, task)
+        model = task.prepared(net)
         train(task, model, optimizer, schedule, objective=objective)
         return model
 
@@ -284,6 +297,7 @@ def ours(name: str, how: Callable[..., nn.Module]) -> Callable[..., list]:
 
     def run(task: Task, *, ours: Ours, **more: float) -> list:
         settings = asdict(ours) | {"divergence": repr(ours.divergence)} | more
+        settings["where"] = ours.where.__name__
         settings["strength"] = ours.strength(task)
         return of_draws(name, settings, how(ours, task, **more), task)
 
@@ -293,23 +307,18 @@ def ours(name: str, how: Callable[..., nn.Module]) -> Callable[..., list]:
 def of_draws(name: str, settings: Settings, model: nn.Module, task: Task) -> list:
     """The average over weight draws, and the mean network, each with its own batch statistics."""
 
-    def estimate() -> None:
-        on_card = task.device.type == "cuda"
-        with torch.autocast(task.device.type, torch.bfloat16, enabled=on_card):
-            estimate_statistics(model, task.inputs())
-
     def drawn() -> Any:
         return using(model, [weights.squeeze(0) for weights in bd.draw_weights(model, 1)])
 
     @contextmanager
     def at_mean() -> Iterator[None]:
         with bd.at_mean(model):
-            estimate()
+            task.estimate_statistics(model)
             yield
 
-    estimate()
+    task.estimate_statistics(model)
     return [
-        Result(name, settings, Trained(model, drawn, SAMPLES)),
+        Result(name, settings, Trained(model, drawn, task.samples)),
         Result(f"{name}_mean", settings, Trained(model, at_mean, 1)),
     ]
 

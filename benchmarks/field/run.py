@@ -245,7 +245,7 @@ def _find(arguments: argparse.Namespace, name: str) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def archive(runs: Path, out: Path, before: set[str]) -> None:
+def archive(runs: Path, out: Path, before: set[str], name: str = "field") -> None:
     """What was not there before, in archives that are small enough to be sent."""
     out.mkdir(parents=True, exist_ok=True)
     room, number = 0, -1
@@ -255,7 +255,7 @@ def archive(runs: Path, out: Path, before: set[str]) -> None:
         size = file.stat().st_size + 2048
         if number < 0 or room < size:
             room, number = ARCHIVE, number + 1
-        with tarfile.open(out / f"field_{number}.tar", "a") as packed:
+        with tarfile.open(out / f"{name}_{number}.tar", "a") as packed:
             packed.add(file, file.name)
         room -= size
 
