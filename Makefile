@@ -52,7 +52,8 @@ $(VENV)/.docs: $(READY)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
-.clients/.ready: pyproject.toml constraints.txt constraints-clients.txt
+.clients/.ready: pyproject.toml constraints.txt constraints-clients.txt tests/clients/peers.txt
 	$(PYTHON) -m venv .clients
 	PIP_CONSTRAINT='constraints.txt constraints-clients.txt' .clients/bin/python -m pip install --quiet --editable '.[clients]'
+	.clients/bin/python -m pip install --quiet --no-deps --requirement tests/clients/peers.txt
 	touch $@

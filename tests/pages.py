@@ -2,10 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CLIENTS = re.compile(
-    r"^(?:from|import) (?:transformers|peft|lightning|skorch|botorch|mapie|shap)\b", re.M
+    r"^(?:from|import) (?:transformers|peft|lightning|skorch|botorch|mapie|shap"
+    r"|bayesian_torch|blitz|laplace|pyro|torchbnn)\b",
+    re.M,
 )
 
 
@@ -22,5 +25,8 @@ PAGES = [
 ]
 
 
-def run(page: Path) -> None:
-    exec(compile(code_of(page), str(page), "exec"), {"__name__": "page"})
+def run(page: Path) -> dict[str, Any]:
+    """Run the code of a page and return the names it leaves."""
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code_of(page), str(page), "exec"), names)
+    return names
