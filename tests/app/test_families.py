@@ -11,8 +11,9 @@ from bayesdiv.app import options
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.families import FAMILIES, candidates, family_of, in_units
+from bayesdiv.app.settings import restored
 from bayesdiv.app.sklearn import choice
-from bayesdiv.app.task import described, restored
+from bayesdiv.app.task import described
 from bayesdiv.app.tasks.counts import Counts
 from bayesdiv.app.tasks.regression import Regression
 

@@ -95,12 +95,7 @@ def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
 
 
 class Pace:
-    """Shows how far some trainings have come: a bar on a terminal, else a line now and then.
-
-    Args:
-        trainings: how many there will be; the time left is that of all of them.
-        clock: in seconds.
-    """
+    """Shows how far some trainings have come: a bar on a terminal, else a line now and then."""
 
     def __init__(self, trainings: int = 1, clock: Callable[[], float] = time.perf_counter) -> None:
         self.trainings, self.clock, self.begun = trainings, clock, 0

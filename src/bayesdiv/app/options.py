@@ -21,7 +21,7 @@ from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.families import FAMILIES
-from bayesdiv.app.quantity import Quantity
+from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.divergence import Divergence
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Spl
 
 def _chosen(splits: Splits) -> tuple[str, str]:
     """The likelihood that predicts best what is held out of the training rows, with a sentence."""
-    if not isinstance(splits.task, Quantity):
+    if not isinstance(splits.task, Regression):
         raise DataError("likelihood is for targets that are numbers, got auto for classes")
     from bayesdiv.app.sklearn.choice import chosen
     from bayesdiv.app.sklearn.estimators import BayesianRegressor
@@ -264,12 +264,7 @@ def divergence_of(given: "str | Mapping[str, Any] | Divergence | None") -> Diver
 
 
 def named(text: str) -> Divergence | None:
-    """A divergence by its name, with alpha after a colon: KL, JSA:0.3; None for deterministic.
-
-    Examples:
-        >>> named("JSA:0.3")
-        JSA(alpha=0.3)
-    """
+    """A divergence by its name, with alpha after a colon: KL, JSA:0.3; None for deterministic."""
     name, _, said = text.partition(":")
     if name == "deterministic":
         return None

@@ -25,7 +25,7 @@ ELSEWHERE = ("data", "version", "format")  # settings that may change without an
 
 
 class RunError(ValueError):
-    """A run that is missing, damaged or of another version, told in one sentence."""
+    """A run that is missing, damaged or of another version, in one sentence."""
 
 
 @contextmanager
@@ -287,12 +287,7 @@ def start_history(folder: Path, lines: list[dict[str, Any]]) -> None:
 
 
 def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted names.
-
-    Examples:
-        >>> dict(leaves({"epochs": 3, "data": {"seed": 0}}))
-        {'epochs': 3, 'data.seed': 0}
-    """
+    """Settings by their dotted names."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{key}.")

@@ -4,9 +4,9 @@ from typing import Any
 
 from bayesdiv.app.data.columns import Dates, Filled, Kind, Numeric
 from bayesdiv.app.data.encoder import Encoder
-from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.serving.columns import Category, Column, Number
 from bayesdiv.serving.graph import Units
 
@@ -37,5 +37,5 @@ def target_of(task: Task, name: str | None) -> dict[str, Any]:
     """What the file says about the target: its units, or its classes."""
     if isinstance(task, Classification):
         return {"classes": task.classes}
-    assert isinstance(task, Quantity)
+    assert isinstance(task, Regression)
     return {"units": Units(task.loc, task.scale, name or "")}

@@ -3,15 +3,17 @@
 import dataclasses
 import hashlib
 import math
+import sys
+import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 import torch
 
 import bayesdiv
 from bayesdiv import divergence as divergences
-from bayesdiv.app import runs, schema
+from bayesdiv.app import runs
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load, reading_of
@@ -20,6 +22,27 @@ from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.experiment import RECIPES, Experiment, Training, build
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import KL, Divergence
+
+SETTINGS: dict[str, Any] = {
+    "format": int,
+    "version": str,
+    "data": dict[str, Any],
+    "target": str,
+    "num_data": int,
+    "fingerprint": str,
+    "task": dict[str, Any],
+    "shape": tuple[int, ...],
+    "encoder": dict[str, Any] | None,
+    "network": dict[str, Any],
+    "divergence": dict[str, Any] | None,
+    "training": dict[str, Any],
+}
+RESULT: dict[str, Any] = {
+    "test": dict[str, float],
+    "validation": dict[str, float],
+    "best_epoch": int,
+    "seconds": float,
+}
 
 
 def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,14 +137,14 @@ def opened(folder: Path) -> dict[str, Any]:
     path = folder / runs.SETTINGS
     settings = runs.read_json(path)
     runs.check_format(path, settings if isinstance(settings, dict) else {})
-    schema.check(path, settings, schema.SETTINGS)
+    _check(path, settings, SETTINGS)
     return dict(settings)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
     """The metrics of a finished run."""
     result = runs.read_json(folder / runs.METRICS)
-    schema.check(folder / runs.METRICS, result, schema.RESULT)
+    _check(folder / runs.METRICS, result, RESULT)
     return dict(result)
 
 
@@ -137,8 +160,8 @@ def _outlined(folder: Path, settings: Mapping[str, Any]) -> Experiment:
 
 def _from_settings(settings: Mapping[str, Any]) -> Experiment:
     network = dict(settings["network"])
-    recipe = schema.made(RECIPES[network.pop("kind")], network)
-    training, task = schema.made(Training, settings["training"]), task_of(settings)
+    recipe = made(RECIPES[network.pop("kind")], network)
+    training, task = made(Training, settings["training"]), task_of(settings)
     if settings["encoder"] is not None:
         encoder, inputs = Encoder.from_json(settings["encoder"]), math.prod(settings["shape"])
         widths = sum(column.width for column in encoder.columns)
@@ -161,7 +184,18 @@ def _from_settings(settings: Mapping[str, Any]) -> Experiment:
 
 def task_of(settings: Mapping[str, Any]) -> Task:
     """What the target of a run is."""
-    return tasks.restored(settings["task"])
+    return restored(settings["task"])
+
+
+def restored(saved: Mapping[str, Any]) -> Task:
+    """The task that `task.described` described.
+
+    Examples:
+        >>> restored({"kind": "regression", "loc": 150.0, "scale": 50.0})
+        Regression(loc=150.0, scale=50.0)
+    """
+    fields = dict(saved)
+    return cast(Task, made(tasks.named(str(fields.pop("kind"))), fields))
 
 
 def encoder_of(settings: Mapping[str, Any]) -> Encoder:
@@ -214,3 +248,59 @@ def _alike(one: Any, two: Any) -> bool:
     if isinstance(one, float) and isinstance(two, float):
         return math.isclose(one, two, rel_tol=1e-9)
     return bool(one == two)
+
+
+def _check(path: Path, content: Any, wanted: Mapping[str, Any]) -> None:
+    """Complain of the first entry of a file that is missing or of the wrong kind."""
+    if not isinstance(content, Mapping):
+        raise runs.RunError(f"{path} is damaged: it must hold names and values")
+    for name, kind in wanted.items():
+        if name not in content or not fits(content[name], kind):
+            got = f"got {str(content[name])[:60]!r}" if name in content else "and is missing"
+            raise runs.RunError(f"{path} is damaged: {name!r} must be {_said(kind)}, {got}")
+
+
+def made(kind: type, values: Mapping[str, Any]) -> Any:
+    """A dataclass from its fields as JSON, each of its declared kind.
+
+    Examples:
+        >>> from bayesdiv.app.data.columns import Numeric
+        >>> made(Numeric, {"name": "age", "loc": 30, "scale": "wide"})
+        Traceback (most recent call last):
+        TypeError: 'scale' of Numeric must be float, got 'wide'
+    """
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in values and not fits(values[field.name], hints[field.name]):
+            got, said = str(values[field.name])[:60], _said(hints[field.name])
+            raise TypeError(f"{field.name!r} of {kind.__name__} must be {said}, got {got!r}")
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value from JSON is of a kind, as an annotation has it; a whole number is a float.
+
+    Examples:
+        >>> fits([64, 64], tuple[int, ...]), fits(True, int), fits(None, float | None)
+        (True, False, True)
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, each) for each in inner)
+    if origin is tuple:
+        each = inner[:1] * len(value) if ... in inner and isinstance(value, list | tuple) else inner
+        is_list = isinstance(value, list | tuple) and len(each) == len(value)
+        return is_list and all(map(fits, value, each))
+    if origin is dict:
+        is_map = isinstance(value, Mapping)
+        return is_map and (inner[1] is Any or all(fits(v, inner[1]) for v in value.values()))
+    if kind is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and (isinstance(value, float) or abs(value) < sys.float_info.max)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return kind is Any or isinstance(value, kind)
+
+
+def _said(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)

@@ -14,12 +14,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def code_of(stop: KeyboardInterrupt) -> int:
-    """The exit code of a command that was stopped.
-
-    Examples:
-        >>> code_of(KeyboardInterrupt()), code_of(Terminated())
-        (130, 143)
-    """
+    """The exit code of a command that was stopped, 130 by Ctrl-C and 143 by SIGTERM."""
     return stop.code if isinstance(stop, Terminated) else 128 + signal.SIGINT
 
 

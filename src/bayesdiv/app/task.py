@@ -1,7 +1,6 @@
 """What a target column needs, from its values in a table to the report on its predictions."""
 
 import pkgutil
-from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app import tasks
-from bayesdiv.app.schema import made
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.predictive import Predictive
 
@@ -106,19 +104,8 @@ def name_of(task: Task | type[Task]) -> str:
 
 
 def described(task: Task) -> dict[str, Any]:
-    """A task as JSON, for `restored`."""
+    """A task as JSON, for `settings.restored`."""
     fields: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
     if not fields.get("family", True):  # the usual likelihood, which needs no more
         fields = {name: fields[name] for name in ("loc", "scale")}
     return {"kind": name_of(task), **fields}
-
-
-def restored(saved: Mapping[str, Any]) -> Task:
-    """The task that `described` described.
-
-    Examples:
-        >>> restored({"kind": "regression", "loc": 150.0, "scale": 50.0})
-        Regression(loc=150.0, scale=50.0)
-    """
-    fields = dict(saved)
-    return cast(Task, made(named(str(fields.pop("kind"))), fields))

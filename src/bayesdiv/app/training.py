@@ -6,7 +6,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bayesdiv.app import unlike
+import torch
+from torch import Tensor
+
+from bayesdiv.app import runs
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
@@ -15,8 +18,13 @@ from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
+from bayesdiv.outliers import Mahalanobis, Threshold
 from bayesdiv.training.batches import Batches
 from bayesdiv.training.fit import Epoch, EpochLoss, fit
+
+UNLIKE = "unlike.json"  # which rows are unlike those of the run
+MOST_COLUMNS = 300  # of x; the squared number of these is written
+MOST_SCORES = 2000  # distances of validation rows, enough for false alarms of 1 in 1,000
 
 
 def train(
@@ -84,10 +92,44 @@ def _trained(
             "seconds": keeper.seconds_before + time.perf_counter() - began,
         }
         if folder is not None:
-            unlike.write(folder, splits)
+            _write_unlike(folder, splits)
         keeper.finish(result)
     except KeyboardInterrupt:
         keeper.back_to_the_last_epoch()
         keeper.checkpoint()
         raise
     return result
+
+
+def _write_unlike(folder: Path, splits: Splits) -> None:
+    """Keep how far rows usually are from the training rows: of tables, not of many pixels.
+
+    The distance is Mahalanobis', of the encoded rows; those of the validation rows, which it is not
+    fitted to, set its threshold.
+    """
+    if splits.num_features > MOST_COLUMNS or not len(splits.validation.x):
+        return
+    y = None if splits.train.y.is_floating_point() else splits.train.y
+    try:
+        distance = Mahalanobis.fit(splits.train.x.flatten(1), y)
+    except ValueError:  # rows that do not vary, at least not within a class, have no distance
+        return
+    scores = distance(splits.validation.x.flatten(1))[:MOST_SCORES]
+    content = {"distance": distance.state(), "scores": scores.tolist()}
+    runs.write_sealed(folder, UNLIKE, content)
+
+
+def unlike(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
+    """Which encoded rows are unlike those of training; None for a run that does not know.
+
+    Of rows like those of training, at most this share is flagged on average.
+    """
+    if not (folder / UNLIKE).exists():
+        return None
+    saved: Any = runs.read_sealed(folder, UNLIKE)
+    try:
+        distance = Mahalanobis.from_state(saved["distance"])
+        scores = torch.tensor(saved["scores"], dtype=torch.float64)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise runs.RunError(f"{folder / UNLIKE} is damaged: {error}") from None
+    return Threshold.fit(scores, false_alarms).flags(distance(x.flatten(1)))

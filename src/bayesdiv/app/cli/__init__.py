@@ -4,7 +4,6 @@ The first line of a file, after the command, is what `bayesdiv --help` says abou
 """
 
 import argparse
-import ast
 import difflib
 import importlib
 import logging
@@ -56,9 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complain("there is not enough memory for this: take fewer rows, units or samples")
     except Exception as error:
         said = f"{type(error).__name__}: {error}"[:200]
+        descriptor, kept = tempfile.mkstemp(prefix="bayesdiv-")  # for its user's eyes alone
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(traceback.format_exc())
         complain(
             f"{command} failed in a way that nobody foresaw ({said}): please report it with "
-            f"{_kept_traceback()}, which says where",
+            f"{kept}, which says where",
             UNFORESEEN,
         )
 
@@ -80,7 +82,7 @@ def _run(arguments: Sequence[str]) -> None:
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(together(arguments)))
     except OSError as error:  # such as a name that is too long for a file
-        complain(_of_disk(error))
+        complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
     except OverflowError:
         complain("a number in an argument or in the config is larger than a computer's can be")
     except (*_MISTAKES, ArgumentError) as error:
@@ -90,21 +92,7 @@ def _run(arguments: Sequence[str]) -> None:
     except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
         complain(str(error))
     except OSError as error:
-        complain(_of_disk(error))
-
-
-def _of_disk(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
-    return place + (error.strerror or str(error))
-
-
-def _kept_traceback() -> str:
-    """The file that the traceback at hand is written to, for its user's eyes alone."""
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", errors="backslashreplace", prefix="bayesdiv-", delete=False
-    ) as file:
-        file.write(traceback.format_exc())
-    return file.name
+        complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
 
 
 def commands() -> dict[str, str]:
@@ -116,13 +104,9 @@ def commands() -> dict[str, str]:
     """
     paths = [path for folder in __path__ for path in Path(folder).glob("[!_]*.py")]
     paths.sort(key=lambda path: (*(path.stem != name for name in ORDER), path.stem))
-    return {path.stem: _purpose(path) for path in paths}
-
-
-def _purpose(path: Path) -> str:
-    """What a command does, from the first line of its file, which is read and not imported."""
-    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return said.partition("\n")[0].partition(": ")[2].rstrip(".")
+    # The first line of a file, which is read and not imported.
+    lines = {path.stem: path.read_text(encoding="utf-8").partition("\n")[0] for path in paths}
+    return {name: line.partition(": ")[2].rstrip('."') for name, line in lines.items()}
 
 
 def _answered(arguments: Sequence[str]) -> None:
@@ -183,14 +167,13 @@ def _plain(message: str, command: str) -> str:
     told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
     if told:
         return told[-1]
-    if kind := re.search(r'key "([\w.]+)".*?<class \'(\w+)\'>\. Got value: (.*)', message, re.S):
-        return f"{kind[1]} must be of type {kind[2]}, got {kind[3]}"
-    if either := re.search(
-        r'key "([\w.]+)".*Subtypes: \[<class \'(\w+)\'>, .*Given value: (.*)', message, re.S
+    for rule, pattern in (
+        ("of type", r"?<class \'(\w+)\'>\. Got value: (.*)"),
+        ("of type", r"Subtypes: \[<class \'(\w+)\'>, .*Given value: (.*)"),
+        ("one of", r"?Literal\[(.*)\]\. Got value: (.*)"),
     ):
-        return f"{either[1]} must be of type {either[2]}, got {either[3]}"
-    if choice := re.search(r'key "([\w.]+)".*?Literal\[(.*)\]\. Got value: (.*)', message, re.S):
-        return f"{choice[1]} must be one of {choice[2]}, got {choice[3]}"
+        if found := re.search(rf'key "([\w.]+)".*{pattern}', message, re.S):
+            return f"{found[1]} must be {rule} {found[2]}, got {found[3]}"
     if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
         return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
     return re.sub(rf"\b({'|'.join(commands())})\.", "--", "; ".join(lines[:2]))

@@ -16,16 +16,7 @@ from rich.table import Table
 from bayesdiv.app import metric, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
-from bayesdiv.app.console import (
-    NONE,
-    Pace,
-    errors,
-    note,
-    numbers,
-    output,
-    say,
-    warn_if_late,
-)
+from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.lock import owned

@@ -1,7 +1,6 @@
 """`bayesdiv evaluate`: print the metrics of a run, on its own rows or on those of another file."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jsonargparse import ArgumentParser, Namespace
@@ -9,7 +8,6 @@ from jsonargparse import ArgumentParser, Namespace
 from bayesdiv.app.console import note, print_metrics
 from bayesdiv.app.data.files import KNOWN, as_trained, read
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.experiment import evaluate as measured
 from bayesdiv.app.options import add_text, add_written, command_parser, written_of
 from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
@@ -33,19 +31,11 @@ def parser() -> ArgumentParser:
 def evaluate(settings: Namespace) -> None:
     """Print the metrics of a run, computed anew."""
     experiment, told = restore(Path(settings.run), settings.data)
-    if settings.new is not None:
-        print_metrics({"new": _on_new_rows(experiment, told, settings)}, settings.new)
+    if settings.new is None:
+        splits = reloaded(experiment, told, settings.run)
+        parts = {"validation": splits.validation, "test": splits.test}
+        print_metrics({name: measured(experiment, splits, part) for name, part in parts.items()})
         return
-    splits = reloaded(experiment, told, settings.run)
-    parts = {"validation": splits.validation, "test": splits.test}
-    found = {name: measured(experiment, splits, part) for name, part in parts.items()}
-    print_metrics(found)
-
-
-def _on_new_rows(
-    experiment: Experiment, told: dict[str, Any], settings: Namespace
-) -> dict[str, float]:
-    """The metrics of the rows of a file that can be read and have a target."""
     encoder, target = encoder_of(told), told["target"]
     written = as_trained(settings.new, encoder, written_of(settings, told["data"]))
     frame = read(settings.new, encoder, written)
@@ -58,4 +48,5 @@ def _on_new_rows(
     if not good.all():
         note(f"rows left out, as they cannot be read or have no target: {(~good).sum()}")
     task, there = task_of(told), frame[good]
-    return task.measured(experiment.predict(encoder.encode(there)), task.encode(there[target]))
+    found = task.measured(experiment.predict(encoder.encode(there)), task.encode(there[target]))
+    print_metrics({"new": found}, settings.new)

@@ -10,12 +10,13 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
-from bayesdiv.app import runs, unlike
+from bayesdiv.app import runs
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN, as_trained, read, read_text
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.options import add_written, command_parser, written_of
 from bayesdiv.app.settings import encoder_of, restore, task_of
+from bayesdiv.app.training import unlike
 
 
 def parser() -> ArgumentParser:
@@ -60,7 +61,7 @@ def predict(settings: Namespace) -> None:
         raise DataError(f"{settings.data} must have a row that can be read, got: {problems[0]}")
     x = encoder.encode(frame[good])
     columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
-    unusual = unlike.flags(Path(settings.run), x, settings.false_alarms)
+    unusual = unlike(Path(settings.run), x, settings.false_alarms)
     if unusual is not None:
         columns["unlike_training"] = unusual
     copy, separator = read_text(settings.data, written)  # as it is written there: 007 stays 007

@@ -43,7 +43,6 @@ def show(settings: Namespace) -> None:
 
 
 def _show_unfinished(folder: Path) -> None:
-    """What there is of a run that was stopped or is still at work."""
     experiment, told = outline(folder)
     history = experiment.history
     rows = {"epochs done": f"{len(history)}, unfinished"}
@@ -62,7 +61,6 @@ def _show_unfinished(folder: Path) -> None:
 def _table(
     folder: Path, experiment: Experiment, told: Mapping[str, Any], how: Mapping[str, object]
 ) -> Table:
-    """The settings of a run, and how it went."""
     table = Table(title=escape(f"Run {folder}"), show_header=False)
     rows = {
         "data": told["data"].get("data", ""),

@@ -18,17 +18,7 @@ class Unreachable(DataError):
 
 
 def data_folder() -> Path | None:
-    """The folder in the environment variable BAYESDIV_DATA; None where it is not set.
-
-    Examples:
-        >>> os.environ["BAYESDIV_DATA"] = "no/such/folder"
-        >>> data_folder()
-        Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: BAYESDIV_DATA must name a folder that exists, got ...
-        >>> del os.environ["BAYESDIV_DATA"]
-        >>> data_folder() is None
-        True
-    """
+    """The folder in the environment variable BAYESDIV_DATA; None where it is not set."""
     named = os.environ.get(DATA)
     if not named:
         return None

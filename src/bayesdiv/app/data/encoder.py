@@ -104,12 +104,7 @@ class Encoder:
         return frame[list(self.names)]
 
     def to_json(self) -> dict[str, object]:
-        """Plain lists, numbers and strings, for `json.dump`.
-
-        Examples:
-            >>> Encoder((Numeric("age", 30.0, 10.0),), (1,)).to_json()
-            {'columns': [{'name': 'age', 'loc': 30.0, 'scale': 10.0}], 'shape': [1]}
-        """
+        """Plain lists, numbers and strings, for `json.dump`."""
         return {"columns": [_entry(column) for column in self.columns], "shape": list(self.shape)}
 
     @classmethod

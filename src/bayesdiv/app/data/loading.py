@@ -7,35 +7,29 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bayesdiv.app.data.columns import numbers_of
+from bayesdiv.app.data.columns import Numeric, numbers_of
+from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import Bias, add_noise, split, thin
 from bayesdiv.app.data.table import Apart, Table, checked, known_column
 from bayesdiv.app.families import check_targets
-from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.task import Task, named
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
     from bayesdiv.app.data.images import Images
 
 # Sets by the file with a function of their name; the others are records in .toml files, see `uci`.
 FUNCTIONS = {
-    "breast_cancer": "bayesdiv.app.data.embedded",
-    "cifar10": "bayesdiv.app.data.cifar",
-    "cifar100": "bayesdiv.app.data.cifar",
-    "diabetes": "bayesdiv.app.data.embedded",
-    "digits": "bayesdiv.app.data.embedded",
+    **dict.fromkeys(("breast_cancer", "diabetes", "digits"), __name__),
+    **dict.fromkeys(("cifar10", "cifar100"), "bayesdiv.app.data.cifar"),
 }
 
 
 def datasets() -> list[str]:
-    """The names of all known sets.
-
-    Examples:
-        >>> [name for name in datasets() if name.startswith("d")]
-        ['diabetes', 'digits']
-    """
+    """The names of all known sets."""
     from bayesdiv.app.data import uci
 
     return sorted([*FUNCTIONS, *uci.SETS])
@@ -136,7 +130,7 @@ def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
     """The same data under a likelihood that its targets allow; "auto" is settled later."""
     if likelihood is None or likelihood == "auto":
         return source
-    if not (isinstance(source, Table) and issubclass(source.task, Quantity)):
+    if not (isinstance(source, Table) and issubclass(source.task, Regression)):
         raise DataError(
             f"likelihood is for targets that are numbers, got {likelihood} for the classes of "
             f"{source.name!r}: leave it out, or add --task regression"
@@ -205,3 +199,44 @@ def parted(
     else:
         noisy = source.noisy(noise, seed).fold(1 + seed % 5)
     return noisy if bias is None else thin(noisy, bias, seed)
+
+
+def diabetes() -> Table:
+    """Disease progression a year on, of 442 patients (Efron et al. 2004): a regression.
+
+    Ten measurements in their own units: scikit-learn's scaled ones have seen the test rows.
+    """
+    from sklearn.datasets import load_diabetes
+
+    found = load_diabetes(as_frame=True, scaled=False)
+    return Table("diabetes", found.data.assign(progression=found.target), "progression", Regression)
+
+
+def breast_cancer() -> Table:
+    """Diagnosis of 569 breast tumours from 30 measurements of their cells (Wolberg et al. 1995).
+
+    Class 0 is benign and class 1 malignant, the one that must not be missed. This is the reverse
+    of scikit-learn's numbers.
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer(as_frame=True)
+    diagnosis = [str(found.target_names[code]) for code in found.target]
+    return Table(
+        "breast_cancer", found.data.assign(diagnosis=diagnosis), "diagnosis", Classification
+    )
+
+
+def digits() -> Table:
+    """Handwritten digits, 1797 grey images of 8 by 8 pixels in [0, 1]: ten classes.
+
+    Pixels are divided by 16 alike, so that the encoder needs no training rows; x has the shape
+    (1, 8, 8) of an image with one channel.
+    """
+    from sklearn.datasets import load_digits
+
+    found = load_digits(as_frame=True)
+    # Grey levels are counts from 0 to 16.
+    pixels = tuple(Numeric(name, 0.0, 16.0) for name in found.data.columns)
+    frame = found.data.assign(digit=found.target)
+    return Table("digits", frame, "digit", Classification, Encoder(pixels, (1, 8, 8)))

@@ -13,26 +13,11 @@ if TYPE_CHECKING:
 
 
 class DataError(ValueError):
-    """A complaint about data: one sentence with the rule and the value that breaks it.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import load
-        >>> load("rows.json")
-        Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: a table must be a .csv, .tsv, .txt, .xlsx or .parquet
-        file, got rows.json
-    """
+    """A complaint about data: one sentence with the rule and the value that breaks it."""
 
 
 class Part(NamedTuple):
-    """Inputs and targets of some rows.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import load
-        >>> x, y = load("digits").test
-        >>> x.shape, y.shape
-        (torch.Size([359, 1, 8, 8]), torch.Size([359]))
-    """
+    """Inputs and targets of some rows."""
 
     x: Tensor  # (rows, *shape)
     y: Tensor  # (rows,): float for quantities, int64 for classes

@@ -16,8 +16,8 @@ from bayesdiv.app.data.columns import OneHot, kind_of, quoted
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
-from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -39,7 +39,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
         validation: share of the rows; 0 leaves that part empty.
 
     Examples:
-        >>> from bayesdiv.app.data.embedded import digits
+        >>> from bayesdiv.app.data.loading import digits
         >>> split(digits(), seed=1).train.x.shape
         torch.Size([1079, 1, 8, 8])
     """
@@ -55,7 +55,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     if table.likelihood is None:
         task = table.task.fit(trained)
     else:
-        assert issubclass(table.task, Quantity)
+        assert issubclass(table.task, Regression)
         task = table.task.fit(trained, table.likelihood)
     train, validated, tested = (
         Part(encoder.encode(features.iloc[at]), task.encode(targets.iloc[at])) for at in rows

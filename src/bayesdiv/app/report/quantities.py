@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.quantity import Quantity
 from bayesdiv.app.report.charts import Axis, Frame, Series, legend
 from bayesdiv.app.report.examples import Example, Looked, ends, mean
 from bayesdiv.app.report.markup import Html, charts, element, figure, joined, note, section, table
 from bayesdiv.app.report.reading import Tested
 from bayesdiv.app.rounding import number
+from bayesdiv.app.tasks.regression import Regression
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 MOST_INTERVALS = 90  # in a plot: more would touch
@@ -44,8 +44,8 @@ def _target_axis(looked: Looked) -> Axis:
     return Axis.around(first.splits.target, _units(first, torch.stack(edges)))
 
 
-def _quantity(one: Tested) -> Quantity:
-    assert isinstance(one.splits.task, Quantity)
+def _quantity(one: Tested) -> Regression:
+    assert isinstance(one.splits.task, Regression)
     return one.splits.task
 
 

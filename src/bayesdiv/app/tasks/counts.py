@@ -7,14 +7,14 @@ import numpy as np
 
 from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.quantity import Quantity
+from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
     from pandas import Series
 
 
 @dataclass(frozen=True)
-class Counts(Quantity):
+class Counts(Regression):
     """A target that counts something, 0, 1, 2, …: y is the count itself.
 
     Examples:

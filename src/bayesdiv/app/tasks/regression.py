@@ -1,22 +1,146 @@
 """A target that is a quantity."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from bayesdiv.app.quantity import Quantity
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesdiv.app.data.columns import Numeric, kind_of, label_of, numbers_of
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.families import Family, Units, family_of
+from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.metrics import NATS, TARGET
+from bayesdiv.metrics import TABLE as METRICS
+from bayesdiv.predictive import Predictive
+
+if TYPE_CHECKING:
+    from pandas import Series
 
 
 @dataclass(frozen=True)
-class Regression(Quantity):
-    """A target that is a quantity; y is standardised by the moments of training rows.
+class Regression:
+    """A target that is a number; y is (target - loc) / scale by the moments of training rows.
+
+    Args:
+        loc: what is taken off, 0 for positive targets and counts.
+        scale: the unit of y.
+        family: the word of the likelihood, see `bayesdiv.app.families`; none is the `usual` one.
+        centre: see `bayesdiv.app.families.Units`.
+        width: see there.
 
     Examples:
-        >>> import torch
         >>> Regression(loc=150.0, scale=50.0).to_units(torch.tensor([0.0, 2.0]))
         tensor([150., 250.], dtype=torch.float64)
     """
+
+    loc: float = 0.0
+    scale: float = 1.0
+    family: str = field(default="", repr=False)
+    centre: float = field(default=0.0, repr=False)
+    width: float = field(default=1.0, repr=False)
+    usual: ClassVar[str] = "heteroscedastic"
+    metrics: ClassVar[tuple[str, ...]] = ("rmse", "nll", "coverage")
+    main: ClassVar[str] = "rmse"
+    called: ClassVar[str] = "a regression"
+    searched: ClassVar[tuple[str, ...]] = ("nll", "rmse")
+
+    @classmethod
+    def check(cls, target: "Series") -> None:
+        """Complain of a column that does not hold numbers."""
+        if kind_of(target) is not Numeric:
+            raise DataError(
+                f"the target of {cls.called} must hold numbers, got "
+                f"{label_of(target.iloc[0])!r} in {target.name!r}"
+            )
+
+    @classmethod
+    def fit(cls, target: "Series", likelihood: str | None = None) -> Self:
+        """The task with its units, from training targets; a likelihood other than the usual."""
+        if Numeric.fit(target) is None and cls.usual == Regression.usual:
+            raise DataError(
+                f"target {target.name!r} must vary in the training rows, got {target.iloc[0]} in "
+                "all"
+            )
+        values = numbers_of(target)[:, None]
+        units = family_of(likelihood or cls.usual).units(values, np.ones(len(values)))
+        loc, scale, centre, width = (float(part[0]) for part in units)
+        return cls(loc, scale) if likelihood is None else cls(loc, scale, likelihood, centre, width)
+
+    @classmethod
+    def strata(cls, target: "Series") -> NDArray[np.int64] | None:
+        """No groups: rows are drawn freely."""
+        return None
 
     @property
     def description(self) -> str:
         """What the target is, for people."""
         under = f", {self.family} noise" if self.family else ""
         return f"regression: the target is a quantity{under}"
+
+    @property
+    def outputs(self) -> int:
+        """As many as the likelihood needs, such as the mean and the noise."""
+        return self._family.outputs
+
+    @property
+    def _family(self) -> Family:
+        return family_of(self.family or self.usual)
+
+    @property
+    def shifted(self) -> dict[str, int]:
+        """The first ones, which say where the target lies."""
+        return {"targets": 1, "locations": self._family.locations}
+
+    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
+        """How the target scatters around what the network says."""
+        numbers = (self.loc, self.scale, self.centre, self.width)
+        return self._family.likelihood(Units(*(np.array([number]) for number in numbers)))
+
+    @property
+    def log_scale(self) -> float:
+        """To add to a negative log density of y: it then holds in the target's units."""
+        return math.log(self.scale)
+
+    def to_units(self, y: Tensor) -> Tensor:
+        """Targets y or predicted means in the target's units, in double precision.
+
+        In single precision, targets such as Unix seconds would all round to the same number.
+        """
+        return self.loc + self.to_distance(y)
+
+    def to_distance(self, y: Tensor) -> Tensor:
+        """Standard deviations, widths and other distances of y in the target's units."""
+        return self.scale * y.double()
+
+    def encode(self, target: "Series") -> Tensor:
+        """Targets as y."""
+        values = Numeric(str(target.name), self.loc, self.scale).encode(target)
+        return torch.from_numpy(values).squeeze(1)
+
+    def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
+        """The metrics of predictions, in the units of the target."""
+        found = {}
+        for key in self.metrics:
+            factor = self.scale if METRICS[key].unit == TARGET else 1.0
+            shift = self.log_scale if METRICS[key].unit == NATS else 0.0
+            found[key] = factor * METRICS[key].function(predictive, y).item() + shift
+        return found
+
+    def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
+        """Mean, standard deviation, the ends of the interval of this level, and the two parts.
+
+        The parts are standard deviations: their squares add up to that of the whole.
+        """
+        low, high = predictive.interval(level)
+        return {
+            "predicted_mean": self.to_units(predictive.mean),
+            "predicted_scale": self.to_distance(predictive.variance.sqrt()),
+            "predicted_low": self.to_units(low),
+            "predicted_high": self.to_units(high),
+            "epistemic_scale": self.to_distance(predictive.epistemic.sqrt()),
+            "aleatoric_scale": self.to_distance(predictive.aleatoric.sqrt()),
+        }
