@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import math
 import sys
 import types
@@ -47,6 +48,7 @@ RESULT: dict[str, Any] = {
 
 def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) -> dict[str, Any]:
     """All that a run is restored from, as JSON."""
+    recipe = experiment.recipe
     settings = {
         "format": runs.FORMAT,
         "version": bayesdiv.__version__,
@@ -57,14 +59,11 @@ def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) 
         "task": tasks.described(splits.task),
         "shape": splits.shape,
         "encoder": None if splits.encoder is None else splits.encoder.to_json(),
-        "network": {
-            "kind": type(experiment.recipe).__name__,
-            **dataclasses.asdict(experiment.recipe),
-        },
+        "network": {"kind": type(recipe).__name__, **dataclasses.asdict(recipe)},
         "divergence": described(experiment.divergence),
         "training": dataclasses.asdict(experiment.training),
     }
-    return dict(_as_json(settings))
+    return dict(json.loads(json.dumps(settings)))  # as it will be read
 
 
 def fingerprint(splits: Splits) -> str:
@@ -73,26 +72,18 @@ def fingerprint(splits: Splits) -> str:
     The same wherever the data come from: a file may move, and it may change under its name.
 
     Examples:
-        >>> from bayesdiv.app.data.loading import load, reading_of
+        >>> from bayesdiv.app.data.loading import load
         >>> fingerprint(load("diabetes")) == fingerprint(load("diabetes", seed=1))
         False
     """
+    units = tasks.described(splits.task).values()
     # To nine digits: the last ones of a mean are not the same on every processor.
-    units = [
-        f"{value:.9g}" if isinstance(value, float) else repr(value)
-        for value in tasks.described(splits.task).values()
-    ]
-    found = hashlib.sha256(" ".join(units).encode())
+    said = " ".join(f"{unit:.9g}" if isinstance(unit, float) else repr(unit) for unit in units)
+    found = hashlib.sha256(said.encode())
     for part in splits.parts:
         for rows in part:
             found.update(rows.cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _as_json(entry) for key, entry in value.items()}
-    return [_as_json(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def described(divergence: Divergence | None) -> dict[str, Any] | None:
@@ -112,6 +103,7 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
         folder: of the run.
         data: where its data are now, which `reloaded` checks; None where they were.
     """
+    folder = Path(folder)
     settings = opened(folder)
     if not (folder / runs.WEIGHTS).exists():
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
@@ -206,11 +198,7 @@ def encoder_of(settings: Mapping[str, Any]) -> Encoder:
 
 
 def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> Splits:
-    """The data of a run, loaded again as its settings say.
-
-    Raises:
-        DataError: they cannot be had any more, or are not those the run was trained with.
-    """
+    """The data of a run, loaded again as its settings say, and refused if they have changed."""
     source = settings["data"]
     if "data" not in source:
         raise DataError(f"{name} does not say where its data came from")

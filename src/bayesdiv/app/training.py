@@ -18,7 +18,6 @@ from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
-from bayesdiv.outliers import Mahalanobis, Threshold
 from bayesdiv.training.batches import Batches
 from bayesdiv.training.fit import Epoch, EpochLoss, fit
 
@@ -107,6 +106,8 @@ def _write_unlike(folder: Path, splits: Splits) -> None:
     The distance is Mahalanobis', of the encoded rows; those of the validation rows, which it is not
     fitted to, set its threshold.
     """
+    from bayesdiv.outliers import Mahalanobis
+
     if splits.num_features > MOST_COLUMNS or not len(splits.validation.x):
         return
     y = None if splits.train.y.is_floating_point() else splits.train.y
@@ -124,6 +125,8 @@ def unlike(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
 
     Of rows like those of training, at most this share is flagged on average.
     """
+    from bayesdiv.outliers import Mahalanobis, Threshold
+
     if not (folder / UNLIKE).exists():
         return None
     saved: Any = runs.read_sealed(folder, UNLIKE)

@@ -39,7 +39,6 @@ NUMBERS, FIGURE = "comparison.json", "comparison.png"
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Train several losses on the same splits and print one table, over several seeds, with "
         "simple models of scikit-learn beside them.",

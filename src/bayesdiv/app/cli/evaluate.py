@@ -14,7 +14,6 @@ from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Print the metrics of a run: of its own validation and test rows, or of a new file.",
         "bayesdiv evaluate runs/diabetes new.csv",

@@ -11,7 +11,6 @@ from bayesdiv.app.options import add_page, command_parser, page_path
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Write the article 'Why bounded?' for the browser: KL, JS-G and JS-A follow numbers that "
         "can be dragged, and three networks are trained in the page.",

@@ -28,7 +28,6 @@ PRECISIONS: dict[str, Precision] = {
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Write a run as one file from raw columns to means, intervals and probabilities: .onnx for "
         "onnxruntime and others, .pt2 for torch. Neither needs bayesdiv to run.",

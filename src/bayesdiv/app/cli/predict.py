@@ -1,12 +1,11 @@
 """`bayesdiv predict`: predict the rows of a file with a trained run."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from bayesdiv.app.training import unlike
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Predict the rows of a file with a trained run; adds columns to a copy of the table, with "
         "a number after the name of one that it has already. Rows that cannot be read have their "
@@ -65,10 +63,10 @@ def predict(settings: Namespace) -> None:
     if unusual is not None:
         columns["unlike_training"] = unusual
     copy, separator = read_text(settings.data, written)  # as it is written there: 007 stays 007
-    added = _renamed(
-        {**{name: _spread(values, good) for name, values in columns.items()}, "problem": problems},
-        copy.columns,
-    )
+    for name, values in columns.items():  # nothing in the rows that could not be read
+        columns[name] = np.full(len(frame), "", dtype=object)
+        columns[name][good] = values.tolist() if isinstance(values, Tensor) else values
+    added = _renamed({**columns, "problem": problems}, copy.columns)
     for name, values in added.items():
         copy[name] = values
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
@@ -85,17 +83,6 @@ def predict(settings: Namespace) -> None:
             f"rows that could not be read: {(~good).sum()}, see the column problem; the first, "
             f"row {first + 1}: {problems[first]}"
         )
-
-
-def _spread(values: Tensor | Sequence[str], good: np.ndarray[Any, Any]) -> list[Any]:
-    """Values of the rows that could be read, and nothing in the others.
-
-    Examples:
-        >>> _spread(torch.tensor([1.5, 2.5]), np.array([True, False, True]))
-        [1.5, '', 2.5]
-    """
-    each = iter(values.tolist() if isinstance(values, torch.Tensor) else values)
-    return [next(each) if there else "" for there in good]
 
 
 def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from bayesdiv.app.report.page import page
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Write one page on runs of the same data: what was trained, how they compare, calibration, "
         "examples, the posterior.",

@@ -19,7 +19,6 @@ from bayesdiv.metrics import TABLE as METRICS
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser("Print what a run is and how it went.", "bayesdiv show runs/diabetes")
     command.add_argument("run", type=str, help="folder of a run, finished or not")
     return command

@@ -21,7 +21,6 @@ from bayesdiv.app.options import (
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = command_parser(
         "Train one network and write a run; a run that was stopped goes on with the same command.",
         "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",

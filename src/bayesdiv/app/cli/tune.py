@@ -23,7 +23,6 @@ from bayesdiv.divergence import Divergence
 
 
 def parser() -> ArgumentParser:
-    """The parser of this command."""
     command = options.command_parser(
         "Search alpha, strength and learning rate on the validation data; the settings given are "
         "tried first, and all others stay as they are. The same command goes on after a stop.",

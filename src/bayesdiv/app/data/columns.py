@@ -98,12 +98,7 @@ class Numeric:
 class Dates(Numeric):
     """A column of dates, as days since 1970, standardised.
 
-    Args:
-        name: of the column.
-        loc: mean of the training rows.
-        scale: their standard deviation.
-        unit: none.
-        format: how they are written, as `strptime` has it; empty where a file has dates as such.
+    The format is that of `strptime`, and empty where a file has dates as such.
 
     Examples:
         >>> import pandas as pd

@@ -33,15 +33,7 @@ _MOST_BYTES = 1 << 27
 
 @dataclass(frozen=True)
 class Source:
-    """Where the archive has a table, and in which form.
-
-    Args:
-        place: of a zip file, or of the file itself, below the archive's address.
-        columns: which columns of the file are the features, in order, and then the target.
-        member: the file in the zip file; "" where there is no zip file.
-        separator: of a text file; None is any number of spaces and tabs.
-        header: lines of a text file to leave out.
-    """
+    """Where the archive has a table, and in which form, as the head of uci.toml explains."""
 
     place: str
     columns: Sequence[int]
