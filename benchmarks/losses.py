@@ -10,8 +10,10 @@ and no choice has seen the test rows of its split. Splits of a table share rows,
 the recipe itself has seen, see benchmarks/tables/README.md: it is the same for all losses.
 
 A line is written to tables/losses.csv after every split and loss; a second call goes on where the
-first was stopped. At the end come the paired differences to KL with 95 % intervals: Student's t
-over splits with the variance of Nadeau and Bengio, s² (1/k + n_test/n_train), since splits overlap.
+first was stopped. At the end come paired differences to KL and to λKL with 95 % intervals:
+Student's t over splits with the variance of Nadeau and Bengio, s² (1/k + n_test/n_train), since
+splits overlap. They are of the splits that every loss has; `--limit 0` writes losses.md from the
+lines there are.
 """
 
 import argparse
@@ -30,6 +32,8 @@ HERE = Path(__file__).parent
 FIELDS = ("loss", "table", "split", "chosen", "nll", "rmse", "coverage", "train", "test", "seconds")
 SETS = ("yacht", "boston_housing", "energy_heating", "concrete", "wine_red")
 LOSSES = ("KL", "λKL", "JS-G", "JS-A")
+# λKL shows what a factor alone is worth; the divergences must be worth more than that.
+PAIRS = (("λKL", "KL"), ("JS-G", "KL"), ("JS-A", "KL"), ("JS-G", "λKL"), ("JS-A", "λKL"))
 
 
 def candidates() -> dict[str, dict[str, dict[str, Any]]]:
@@ -92,39 +96,62 @@ def interval(differences: list[float], train: int, test: int) -> tuple[float, fl
     return float(np.mean(differences)), float(t.ppf(0.975, count - 1)) * math.sqrt(variance)
 
 
-def compared(rows: list[dict[str, str]], table: str, loss: str, key: str) -> str:
-    """A loss less KL on the splits that have both."""
-    values = {
-        name: {int(r["split"]): r for r in rows if (r["table"], r["loss"]) == (table, name)}
-        for name in ("KL", loss)
+Rows = list[dict[str, str]]
+
+
+def common(rows: Rows, table: str) -> dict[str, Rows]:
+    """The rows of each loss on the splits of a table that every loss has, in the same order."""
+    by = {
+        loss: {int(r["split"]): r for r in rows if (r["table"], r["loss"]) == (table, loss)}
+        for loss in LOSSES
     }
-    both = sorted(set(values["KL"]) & set(values[loss]))
-    if len(both) < 2:
-        return "–"
-    pairs = [float(values[loss][s][key]) - float(values["KL"][s][key]) for s in both]
-    one = values[loss][both[0]]
-    mean, half = interval(pairs, int(one["train"]), int(one["test"]))
+    splits = sorted(set.intersection(*(set(each) for each in by.values())))
+    return {loss: [by[loss][split] for split in splits] for loss in LOSSES}
+
+
+def compared(own: dict[str, Rows], loss: str, other: str, key: str) -> tuple[float, float, str]:
+    """A loss less another: mean, half width of its interval, and what that says."""
+    pairs = [float(a[key]) - float(b[key]) for a, b in zip(own[loss], own[other], strict=True)]
+    mean, half = interval(pairs, int(own[loss][0]["train"]), int(own[loss][0]["test"]))
     verdict = "ahead" if mean + half < 0 else "behind" if mean - half > 0 else "undecided"
-    return f"{mean:+.3f} ± {half:.3f} {verdict}"
+    return mean, half, verdict
 
 
-def summary(rows: list[dict[str, str]]) -> str:
-    """Means of each loss, then the differences to KL, for NLL and RMSE."""
-    names = [name for name in PUBLISHED if any(r["table"] == name for r in rows)]
+def tables_of(rows: Rows) -> dict[str, dict[str, Rows]]:
+    """The tables with two splits or more that every loss has; files may be written half."""
+    found = {name: common(rows, name) for name in PUBLISHED}
+    return {name: own for name, own in found.items() if len(own["KL"]) >= 2}
+
+
+def sentences(rows: Rows, key: str) -> list[str]:
+    """What each loss is worth beside another, counted over tables."""
+    found = []
+    for loss, other in PAIRS:
+        each = {n: compared(own, loss, other, key)[2] for n, own in tables_of(rows).items()}
+        counts = [
+            f"{verdict} on {sum(one == verdict for one in each.values())}"
+            for verdict in ("ahead", "behind", "undecided")
+        ]
+        found.append(
+            f"{loss} beside {other}, {key.upper()} of {len(each)} tables: {', '.join(counts)}."
+        )
+    return found
+
+
+def summary(rows: Rows) -> str:
+    """Means of each loss, their differences, and what these say, for NLL and RMSE."""
     lines: list[str] = []
+    head = [*LOSSES, *(f"{loss} less {other}" for loss, other in PAIRS)]
     for key in ("nll", "rmse"):
-        head = [*(f"{loss}" for loss in LOSSES), *(f"{loss} - KL" for loss in LOSSES[1:])]
         lines += [f"## {key.upper()}", "", f"| table (splits) | {' | '.join(head)} |"]
         lines += ["|---" * (len(head) + 1) + "|"]
-        for name in names:
-            own = [r for r in rows if r["table"] == name]
-            cells = [
-                f"{np.mean([float(r[key]) for r in own if r['loss'] == loss] or [np.nan]):.3f}"
-                for loss in LOSSES
-            ] + [compared(rows, name, loss, key) for loss in LOSSES[1:]]
-            count = min(sum(r["loss"] == loss for r in own) for loss in LOSSES)
-            lines.append(f"| {name} ({count}) | {' | '.join(cells)} |")
-        lines.append("")
+        for name, own in tables_of(rows).items():
+            cells = [f"{np.mean([float(r[key]) for r in own[loss]]):.3f}" for loss in LOSSES]
+            for loss, other in PAIRS:
+                mean, half, verdict = compared(own, loss, other, key)
+                cells.append(f"{mean:+.3f} ± {half:.3f} {verdict}")
+            lines.append(f"| {name} ({len(own['KL'])}) | {' | '.join(cells)} |")
+        lines += ["", *(f"- {sentence}" for sentence in sentences(rows, key)), ""]
     return "\n".join(lines)
 
 
@@ -158,7 +185,7 @@ def main() -> None:
     ]
     work(run, left, path, FIELDS, given.processes, given.limit)
     table = summary(known(path))
-    (given.out / "losses.md").write_text(table + "\n")
+    (given.out / "losses.md").write_text(table)
     print(table)
 
 

@@ -76,7 +76,7 @@ def run(trial: Trial) -> dict[str, Any]:
 
 def known(path: Path) -> list[dict[str, str]]:
     """The rows that are written."""
-    return list(csv.DictReader(path.open())) if path.exists() else []
+    return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
 
 def work(

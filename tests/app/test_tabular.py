@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -450,3 +451,59 @@ def test_a_row_has_the_same_prediction_in_any_table_and_in_any_thread():
         found = [call.result() for call in calls]
     for one in found:
         np.testing.assert_allclose(one, model.predict(X[:50]), rtol=1e-9)
+
+
+def test_several_labels_agree_with_a_logistic_regression_per_column():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = (X @ [[1.0, 0.5], [-1.0, 2.0]] + rng.logistic(size=(400, 2)) > 0).astype(int)
+    ours = BayesianClassifier(**LINEAR, **LONGER, random_state=0).fit(X, y)
+    for column in (0, 1):
+        wanted = LogisticRegression(C=np.inf).fit(X, y[:, column]).predict_proba(X)[:, 1]
+        np.testing.assert_allclose(ours.predict_proba(X)[:, column], wanted, atol=0.04)
+    np.testing.assert_allclose(np.exp(ours.predict_log_proba(X)), ours.predict_proba(X), rtol=1e-6)
+    assert ours.score(X, y) == np.mean((ours.predict(X) == y).all(1))
+    with pytest.raises(ValueError, match="one class per row"):
+        ours.calibrate(X, y)
+
+
+def test_a_table_that_comes_in_parts_is_learned_as_if_it_came_whole():
+    X, y = line(rows=2000)
+    settings = LINE | {"learning_rate": 0.01, "test_samples": 100, "random_state": 0}
+    model = BayesianRegressor(**settings)
+    for _ in range(10):
+        for part in range(0, 2000, 250):
+            model.partial_fit(X[part : part + 250], y[part : part + 250])
+    new = line(rows=50, seed=1)[0]
+    mean, std = model.predict(new, return_std=True)
+    wanted, wanted_std = BayesianRidge().fit(X, y).predict(new, return_std=True)
+    np.testing.assert_allclose(mean, wanted, atol=0.3 * wanted_std.mean())
+    np.testing.assert_allclose(std, wanted_std, rtol=0.2)
+
+
+def test_the_classes_of_a_stream_are_told_once():
+    X, y = load_iris(return_X_y=True)
+    model = BayesianClassifier(learning_rate=0.05, batch_size=10, test_samples=20, random_state=0)
+    with pytest.raises(ValueError, match="classes must be passed"):
+        model.partial_fit(X[:60], y[:60])
+    model.partial_fit(X[:60], y[:60], classes=[0, 1, 2])  # has no row of the third
+    for turn in range(8):
+        for rows in np.random.default_rng(turn).permutation(150).reshape(5, 30):
+            model.partial_fit(X[rows], y[rows])
+    assert model.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="must stay"):
+        model.partial_fit(X, y, classes=[0, 1])
+    with pytest.raises(ValueError, match="classes of the fit, got 7"):
+        model.partial_fit(X[:2], [0, 7])
+
+
+def test_sample_weights_are_routed_through_a_pipeline():
+    X, y = line(rows=60)
+    weight = np.r_[np.zeros(20), np.ones(40)]
+    model = BayesianRegressor(**(QUICK | {"epochs": 3}), random_state=0)
+    with config_context(enable_metadata_routing=True):
+        asking = clone(model).set_fit_request(sample_weight=True)
+        routed = make_pipeline(MinMaxScaler(), asking).fit(X, y, sample_weight=weight)
+    scaled = MinMaxScaler().fit(X)
+    alone = clone(model).fit(scaled.transform(X[20:]), y[20:])
+    np.testing.assert_allclose(routed.predict(X), alone.predict(scaled.transform(X)))

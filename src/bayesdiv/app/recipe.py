@@ -94,7 +94,7 @@ class Rate:
         [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
     """
 
-    def __init__(self, warm_up: int) -> None:
+    def __init__(self, warm_up: float) -> None:
         self.warm_up, self.first, self.length = warm_up, math.inf, 1
 
     def fall(self, first: int, length: int) -> None:

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from torch import Tensor
-from torch.distributions import Categorical
+from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
 from bayesdiv.app.families import Floats, Moments, check_targets, family_of, in_units
 from bayesdiv.app.sklearn.choice import chosen
@@ -18,6 +18,7 @@ from bayesdiv.app.sklearn.rows import distinct, repeats_of, standardised
 from bayesdiv.app.sklearn.tabular import Tabular
 from bayesdiv.calibration import Central, Intervals, Scaled, Sets
 from bayesdiv.compute.streams import seeded
+from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.predictive import Predictive
 
@@ -100,6 +101,21 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
         with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
         """
+        self._begin(partial=False)
+        return self._learn(X, y, sample_weight)
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """One pass over more rows of a table that comes in parts.
+
+        It goes on from the weights of the part before, in the units of the first part; the prior
+        counts once for all rows so far.
+        """
+        self._begin(partial=True)
+        return self._learn(X, y, sample_weight)
+
+    def _learn(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         if self.class_weight is not None:
             raise ValueError(f"class_weight is for a classifier, got {self.class_weight!r}")
         x, quantity = self._read(X, y, multi_output=True, y_numeric=True)
@@ -192,8 +208,12 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
     network's weights, where n_i is the sample weight of row i, 1 if none is given. Settings,
     attributes and the treatment of the table are those of `BayesianRegressor`.
 
+    A y of several columns of 0 and 1 (multilabel) has a logit per column in the place of the
+    softmax; probabilities are then those of a 1 in each column.
+
     Attributes:
-        classes_: the labels, in the order of the probabilities' columns.
+        classes_: the labels, in the order of the probabilities' columns; the numbers of the columns
+            of a multilabel y.
 
     Examples:
         >>> from sklearn.datasets import load_iris
@@ -213,39 +233,92 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
         with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
         """
-        x, label = self._read(X, y)
+        self._begin(partial=False)
+        return self._learn(X, y, sample_weight, None)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """One pass over more rows of a table that comes in parts, see `BayesianRegressor`.
+
+        The first call is told all classes, unless y has several columns.
+        """
+        self._begin(partial=True)
+        return self._learn(X, y, sample_weight, classes)
+
+    def _learn(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        classes: ArrayLike | None,
+    ) -> Self:
+        table = getattr(y, "ndim", np.ndim(y)) > 1
+        several = table and type_of_target(y, input_name="y") == "multilabel-indicator"
+        x, label = self._read(X, y, multi_output=several)
+        label = cast(Any, label).toarray() if hasattr(label, "toarray") else label
         check_classification_targets(label)
         repeats = repeats_of(sample_weight, len(x))
-        repeats = repeats * compute_sample_weight(self.class_weight, label)
+        if self._stream.on and self.class_weight == "balanced":
+            raise ValueError("class_weight of partial_fit must be a weight per class, got balanced")
+        if self.class_weight is not None:
+            repeats = repeats * compute_sample_weight(self.class_weight, label)
         counts = repeats > 0  # a class without a row that counts is none
         before = self.classes_ if self._warm else None
-        self.classes_, number = np.unique(label[counts], return_inverse=True)
+        if several:
+            self.classes_, number = np.arange(label.shape[1]), label[counts].astype(np.float64)
+        else:
+            number = self._numbered(label[counts], classes)[:, None].astype(np.float64)
         if before is not None and not np.array_equal(before, self.classes_):
             raise ValueError(f"warm_start needs the classes {before}, got {self.classes_}")
-        if len(self.classes_) < 2:
-            raise ValueError(f"y must have two classes or more, got one class: {self.classes_[0]}")
-        rows = distinct(x[counts], number[:, None].astype(np.float64), repeats[counts])
         many = len(self.classes_)
-        return self._fit(rows, Classes(), many, targets=many, free=many - 1)
+        if many < 2:
+            raise ValueError(f"y must have two classes or more, got one class: {self.classes_[0]}")
+        rows = distinct(x[counts], number, repeats[counts])
+        likelihood: Likelihood = _Labels() if several else Classes()
+        self._several = several
+        return self._fit(rows, likelihood, many, targets=many, free=many - (not several))
+
+    def _numbered(self, label: NDArray[Any], classes: ArrayLike | None) -> NDArray[np.intp]:
+        """The number of each label; finds the classes, which a stream is told in its first call."""
+        if not self._stream.on:
+            self.classes_, number = np.unique(label, return_inverse=True)
+            return number
+        if not self._warm:
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            self.classes_ = unique_labels(classes)
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise ValueError(f"classes must stay {self.classes_}, got {classes}")
+        return self._places(label)
+
+    def _places(self, label: NDArray[Any]) -> NDArray[np.intp]:
+        """The numbers of labels that are known."""
+        unknown = sorted(set(label.tolist()) - set(self.classes_.tolist()))
+        if unknown:
+            raise ValueError(f"y must hold classes of the fit, got {unknown[0]!r}")
+        return cast(NDArray[np.intp], np.searchsorted(self.classes_, cast(Any, label)))
 
     def predict(self, X: ArrayLike) -> NDArray[np.generic]:
-        """The most probable label of each row."""
-        best = self.predict_proba(X).argmax(1)
-        return cast(NDArray[np.generic], self.classes_[best])
+        """The most probable label of each row; of several, 1 where it is more probable than 0."""
+        found = self.predict_proba(X)
+        best = (found > 0.5).astype(int) if self._several else self.classes_[found.argmax(1)]
+        return cast(NDArray[np.generic], best)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Probabilities of the classes, (rows, classes)."""
-        return cast(Floats, self.predictive(X).probabilities.numpy())
+        """Probabilities of the classes, (rows, classes), or of a 1 in each column."""
+        return cast(Floats, self.predictive(X).mean.numpy())
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Let `predict_set` keep its level, by rows that the fit has not seen."""
         found = self.predictive(X)
-        given = np.asarray(y)
-        unknown = sorted(set(given.tolist()) - set(self.classes_.tolist()))
-        if unknown:
-            raise ValueError(f"y must hold classes of the fit, got {unknown[0]!r}")
-        numbers = np.searchsorted(self.classes_, cast(Any, given))
-        self._calibration = found, torch.from_numpy(numbers)
+        if self._several:
+            raise ValueError("sets are for one class per row, got a fit of several labels per row")
+        self._calibration = found, torch.from_numpy(self._places(np.asarray(y)))
         return self
 
     def predict_set(self, X: ArrayLike, level: float = 0.9) -> NDArray[np.bool_]:
@@ -263,8 +336,24 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Their logarithms, finite where a probability is too small for a number of its own."""
-        each = cast(Categorical, self.predictive(X).conditional).logits  # (S, B, C)
+        found = self.predictive(X).conditional
+        if isinstance(found, Independent):
+            each = nn.functional.logsigmoid(cast(Bernoulli, found.base_dist).logits)
+        else:
+            each = cast(Categorical, found).logits  # (S, B, C)
         return cast(Floats, (each.logsumexp(0) - math.log(len(each))).numpy())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class _Labels(Likelihood):
+    """Several targets that are 0 or 1; the outputs are their logits."""
+
+    def forward(self, outputs: Tensor) -> Distribution:
+        return Independent(Bernoulli(logits=outputs, validate_args=False), 1, validate_args=False)
 
 
 def _deviation(predictive: Predictive, unit: Tensor) -> Tensor:

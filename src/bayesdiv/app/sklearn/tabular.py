@@ -56,6 +56,7 @@ ENOUGH_TO_HOLD_OUT = 20  # different rows; of fewer, all are learned from
 # By how much the noise learns faster than the weights, up to which rate: it begins as large as the
 # targets, and weights that are fitted to more noise than there is stay vague.
 NOISE_FASTER, NOISE_FASTEST = 10, 0.1
+MOST_KEPT = 1000  # rows of a stream that distances are learned from
 
 
 class _Program(NamedTuple):
@@ -83,11 +84,33 @@ class _Program(NamedTuple):
         )
 
 
+class Stream:
+    """What `partial_fit` needs to know of the rows before."""
+
+    def __init__(self) -> None:
+        self.on = False  # whether the rows at hand are a part
+        self.seen, self.updates = 0, 0  # rows and updates so far
+        self.part = 1.0  # share of the rows at hand in these
+        self.adam: dict[int, Any] | None = None  # its moments
+        self.kept: Floats = np.empty((0, 0))  # rows of all parts, behind the number each drew
+
+    def sample(self, x: Floats, seed: int) -> Floats:
+        """A sample of all rows so far, these included: those that drew the smallest numbers."""
+        drawn = np.random.default_rng([seed, self.seen]).random((len(x), 1))
+        rows = np.hstack([drawn, x])
+        rows = rows if not self.seen else np.vstack([self.kept, rows])
+        self.seen += len(x)
+        self.part = len(x) / self.seen
+        self.kept = rows[rows[:, 0].argsort()[:MOST_KEPT]]
+        return self.kept[:, 1:]
+
+
 class Tabular(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: settings, preparation of the table, training, predictions."""
 
     model_: Away
     likelihood_: Likelihood
+    _stream: Stream
 
     def __init__(
         self,
@@ -155,7 +178,14 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     @property
     def _warm(self) -> bool:
         """Whether a fit goes on from one before."""
-        return self.warm_start and hasattr(self, "model_")
+        goes_on = self.warm_start or (self._stream.on and self._stream.seen > 0)
+        return goes_on and hasattr(self, "model_")
+
+    def _begin(self, partial: bool) -> None:
+        """Go on with the rows so far, or forget them."""
+        if not (partial and hasattr(self, "model_")):
+            self._stream = Stream()
+        self._stream.on = partial
 
     def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
         """Rows and targets as numbers; what is no number gets an encoder."""
@@ -204,10 +234,12 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             # Divided by infinity, a column without anything to learn from says nothing later.
             self._columns = moments(rows.x, rows.repeats, constant=np.inf)
         rows = rows._replace(x=standardised(rows.x, self._columns))
+        warm, sample = self._warm, self._stream.sample(rows.x, self._seed)
+        known = sample if self._stream.on else rows.x
         with preserved():
             with seeded(self._seed):
                 models = self._built(rows.x.shape[1], outputs)
-            if self._warm:
+            if warm:
                 likelihood.load_state_dict(self.likelihood_.state_dict())
                 begin_at(models, self.model_.network)
             parts = Parts.of(rows, len(models), self._held_out(len(rows.x)), self._seed)
@@ -222,8 +254,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
                 raise
         # In double precision: a row then has the same prediction alone and in a batch.
         self.likelihood_ = likelihood.cpu().double()
-        self.model_ = Away(mixture(model), rows.x.shape[1], len(rows.x), **shifted).cpu().double()
-        self.model_.settle(torch.from_numpy(rows.x))
+        self.model_ = Away(mixture(model), rows.x.shape[1], len(known), **shifted).cpu().double()
+        self.model_.settle(torch.from_numpy(known))
         return self
 
     def _check_settings(self) -> None:
@@ -261,6 +293,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
 
     def _held_out(self, rows: int) -> float:
         """The share of the rows that a member does not learn from."""
+        if self._stream.on:
+            return 0.0
         if self.validation_fraction is not None:
             return self.validation_fraction
         return TABLES.held if self.epochs is None and rows >= ENOUGH_TO_HOLD_OUT else 0.0
@@ -290,7 +324,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self.history_: list[EpochLoss] = []
         number, watch = self._length(program, parts)
         watching = bool(parts.held)
-        for epoch, loss in for_one_member(program.epochs(number, self._seed), parts.repeats):
+        seed = self._seed + self._stream.updates
+        for epoch, loss in for_one_member(program.epochs(number, seed), parts.repeats):
             self.history_.append(loss)
             if self.verbose and (epoch % self.verbose == 0 or epoch == number):
                 print(f"epoch {epoch}: loss {loss.total:.4f}, NLL {loss.nll:.4f}", flush=True)
@@ -308,11 +343,17 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             )
         self.best_epoch_ = best.restore() if watching else len(self.history_)
         self._say(watch, best.kept.score)
+        if self._stream.on:
+            self._stream.adam = program.optimizer.state_dict()["state"]
+        self._stream.updates += len(self.history_) * len(program.batches)
         return program.model
 
     def _length(self, program: _Program, parts: Parts) -> tuple[int, Watch | None]:
         """The epochs of a fit, and who ends it sooner where its user leaves that open."""
         each, rate = len(program.batches), program.rate
+        if self._stream.on:  # the rate rises where it was left, and never falls
+            rate.warm_up = TABLES.warm_up / (self._stream.updates + 1)
+            return 1, None
         fewest, most = TABLES.updates(parts.rows, parts.train[0].x.shape[1])
         if self.epochs is None and parts.held:
             return 2 * math.ceil(most / each) + 2, Watch(rate, fewest, most, self.seconds)
@@ -356,6 +397,9 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             capturable=device.type == "cuda",
             fused=True,
         )
+        if self._stream.on and self._stream.adam is not None:
+            rates = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": self._stream.adam, "param_groups": rates})
         size = self.batch_size or TABLES.batch_size(parts.rows)
         batches = parts.batches(size, self._seed, device)
         return _Program(model, objective, batches, optimizer, Rate(TABLES.warm_up), device)
@@ -363,6 +407,10 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _strength(self, members: int) -> float | WarmUp | Constraint:
         """The user's, or a Constraint like it that learns: one multiplier per member."""
         given = self.strength
+        if self._stream.on:
+            if not isinstance(given, float | int):
+                raise ValueError(f"strength of partial_fit must be a number, got {given!r}")
+            return given * self._stream.part
         if not isinstance(given, Constraint):
             return given
         first = given.value()
