@@ -16,8 +16,8 @@ from bayesdiv.app.console import complain, errors, output, say
 from bayesdiv.app.options import command_parser
 from reproduction.catalogue import CATALOGUE, chosen
 from reproduction.item import Effort
-from reproduction.page import TAKES_HOURS, Shown, page, standing, told
-from reproduction.verdict import Badge
+from reproduction.page import TAKES_HOURS, Shown, counted, page, standing, told
+from reproduction.verdict import Badge, Outcome
 
 BADGE_COLOURS = {
     Badge.YES: "green",
@@ -27,26 +27,32 @@ BADGE_COLOURS = {
     Badge.UNSTATED: "dim",
     Badge.OPEN: "dim",
 }
-TOYS = "These are toy sizes that show that the code runs: no number here is the paper's experiment."
+LEAST = max(len(entry.name) for entry in CATALOGUE)  # names are typed: never cut
+WHOLE = 2000  # columns of the list where there is no terminal: no line is cut
+TOYS = "Toy sizes: they show that the code runs, and no number here is of the paper's experiment."
 
 
 def parser() -> ArgumentParser:
     """The parser of this command."""
     command = command_parser(
-        "Draw the paper's tables and figures from the results there are, and write one page with "
-        "all of them. What takes seconds is computed where it is missing; what is trained only "
-        "with --compute.",
+        "Draw the paper's tables and figures from the committed results and write one page that "
+        "shows all of them. Missing results that take seconds are computed; those that need "
+        "training only with --compute.",
         "python -m reproduction all",
     )
     command.add_argument(
-        "names", type=str, nargs="*", help="items or groups of them, or all; see --list"
+        "names", type=str, nargs="*", help="items, groups of items, or all; --list shows them"
     )
-    command.add_argument("--list", action="store_true", help="show every item and how it compares")
+    command.add_argument(
+        "--list",
+        action="store_true",
+        help="print one line per item: verdict, interval, what was not run",
+    )
     command.add_argument(
         "--compute",
         action="store_true",
-        help=f"also train what is missing of {' and '.join(sorted(TAKES_HOURS))}: minutes on a "
-        "GPU, hours on a CPU",
+        help=f"also train what is missing of {', '.join(sorted(TAKES_HOURS))}: minutes on a GPU, "
+        "hours on a CPU",
     )
     command.add_argument(
         "--quick",
@@ -63,7 +69,7 @@ def parser() -> ArgumentParser:
 
 
 def reproduce(settings: Namespace) -> None:
-    """Draw what is asked for, say how ours compares with theirs, and write the page."""
+    """Draw what is asked for, print how it compares with the paper, and write the page."""
     results, out = Path(settings.results), Path(settings.out)
     wanted = chosen(settings.names)
     if not results.is_dir() and not settings.quick:
@@ -73,7 +79,7 @@ def reproduce(settings: Namespace) -> None:
             soft_wrap=True,
         )
     if settings.list or not settings.names:
-        output.print(_overview([standing(entry, results) for entry in CATALOGUE]))
+        _show([standing(entry, results) for entry in CATALOGUE])
         return
     effort = Effort.QUICK if settings.quick else Effort.FULL
     if settings.quick:
@@ -86,7 +92,7 @@ def reproduce(settings: Namespace) -> None:
     every = [shown.get(entry.name) or standing(entry, results) for entry in CATALOGUE]
     index = out / "index.html"
     runs.write(index, page(every, results, TOYS if settings.quick else "").encode())
-    output.print(_overview(list(shown.values())))
+    _show(list(shown.values()))
     for path in (path for one in shown.values() for path in one.files):
         say(f"written: {path}")
     say(f"{index} is written: open it in a browser")
@@ -110,13 +116,13 @@ def _made(before: Shown, results: Path, out: Path, allowed: Effort | None) -> Sh
     problem = problem or after.problem
     try:
         files = tuple(before.entry.module().draw(results, out))
-    except Exception as error:  # the page tells it, and shows the other items
+    except Exception as error:  # the page says so, and shows the other items
         return replace(after, drawn=True, problem=problem or ("" if after.missing else told(error)))
     return replace(after, drawn=True, files=files, problem=problem)
 
 
 def _computed(before: Shown, results: Path, effort: Effort) -> str:
-    """Compute what is missing; what went wrong, or nothing."""
+    """Compute what is missing; return what went wrong, or nothing."""
     entry, began = before.entry, time.perf_counter()
     _remark(before, f"{_count(before)}, computing")
     with errors.status(escape(entry.name)) as status:
@@ -127,7 +133,7 @@ def _computed(before: Shown, results: Path, effort: Effort) -> str:
 
         try:
             entry.needs().compute(results, effort, tell)
-        except Exception as error:  # the page tells it, and shows the other items
+        except Exception as error:  # the page says so, and shows the other items
             return told(error)
     return ""
 
@@ -141,33 +147,44 @@ def _remark(one: Shown, sentence: str) -> None:
     errors.print(f"[dim]{escape(one.entry.name)}: {escape(sentence)}[/]", soft_wrap=True)
 
 
-MOST = 3  # intervals of an item in the list; the page has them all
-
-
-def _overview(shown: list[Shown]) -> Table:
-    title = "Tables, figures, theorems, algorithms and claims of the paper"
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("name", "group", "in the paper", "direction", "size", "n", "stands", "missing"):
-        table.add_column(column, no_wrap=column in ("name", "group", "direction", "size", "n"))
+def _overview(shown: list[Shown], width: int) -> Table:
+    """One line per item, no wider than this: its last two cells are cut where they do not fit."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    label = max(len(one.entry.label) for one in shown)
+    fixed = {"item": LEAST, "in the paper": label, "direction": 12, "size": 12, "n": 5}
+    left = max(width - sum(fixed.values()) - 2 * len(fixed) - 4, 20)
+    for column, most in {**fixed, "95 % interval": left * 3 // 5, "not run": left * 2 // 5}.items():
+        table.add_column(column, no_wrap=True, max_width=most)
     for one in shown:
         verdict = one.verdict
         badges = (f"[{BADGE_COLOURS[b]}]{b.value}[/]" for b in (verdict.direction, verdict.size))
         count = "–" if verdict.n is None else str(verdict.n)
-        paper = f"{escape(one.entry.label)}: {escape(one.entry.title)}"
-        cells = (escape(_stands(one)), escape("; ".join(verdict.missing) or "–"))
-        table.add_row(one.entry.name, one.entry.group, paper, *badges, count, *cells)
+        lacks = "; ".join([*verdict.missing, *([_count(one)] if one.missing else [])]) or "–"
+        figures = escape(_figures(one)), escape(lacks)
+        table.add_row(one.entry.name, escape(one.entry.label), *badges, count, *figures)
     return table
 
 
-def _stands(one: Shown) -> str:
-    """The outcome and its intervals, or its sentence where there are none."""
+def _figures(one: Shown) -> str:
+    """The first interval, or the first figure where nothing was sampled."""
     verdict = one.verdict
-    more = len(verdict.intervals) - MOST
-    said = "; ".join(verdict.intervals[:MOST]) + (f"; {more} more" if more > 0 else "")
-    missing = len(one.missing)
-    lacks = f"; {missing} result{'s' if missing > 1 else ''} missing" if missing else ""
-    problem = f": {one.problem}" if one.problem else ""
-    return f"{verdict.outcome.value}: {said or verdict.sentence}{problem}{lacks}"
+    if verdict.outcome is Outcome.OPEN:
+        problem = f": {one.problem}" if one.problem else ""
+        return f"{verdict.outcome.value}: {verdict.sentence}{problem}"
+    if not verdict.evidence:
+        return verdict.sentence.partition("; ")[0]
+    first, more = verdict.evidence[0], len(verdict.evidence) - 1
+    return f"{first.figures}, {first.name}" + (f"; {more} more" if more else "")
+
+
+def _show(shown: list[Shown]) -> None:
+    """Print the overview; a file or a pipe gets whole lines."""
+    table = _overview(shown, output.width if output.is_terminal else WHOLE)
+    if not output.is_terminal:
+        table.width = output.measure(table, options=output.options.update(max_width=WHOLE)).maximum
+    output.print(table, crop=output.is_terminal)
+    groups = ", ".join(dict.fromkeys(entry.group for entry in CATALOGUE))
+    say(f"{counted(shown)} Groups of items: {groups}. docs/paper/report.md explains each verdict.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -181,5 +198,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = f"{error.filename}: " if error.filename else ""
         complain(place + (error.strerror or str(error)))
     except KeyboardInterrupt:
-        errors.print("[bold]reproduction:[/] stopped; the same command goes on", soft_wrap=True)
+        errors.print("[bold]reproduction:[/] stopped; the same command continues", soft_wrap=True)
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""The page "paper reproduced": every table and figure, ours beside what the paper reports."""
+"""The page: every table and figure of the paper, ours beside what it reports, and judged."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,10 @@ from reproduction.markdown import markdown
 from reproduction.origin import Origin, day
 from reproduction.verdict import Badge, Outcome, Verdict, not_computed
 
-KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
+KINDS = {".svg": "image/svg+xml"}
+TITLE = "The paper, recomputed and judged"
+# Drawings of several panels scroll inside their box on a phone, or their letters were too small.
+OWN = ".item img { background: none; } .item .scroll > img { min-width: 42rem; }"
 BADGES = {
     Badge.YES: "reproduced",
     Badge.PARTLY: "partly",
@@ -41,15 +44,15 @@ TAKES_HOURS = frozenset({"algorithms", "claims", "regression", "images"})
 
 @dataclass(frozen=True)
 class Shown:
-    """A table or figure with how it stands.
+    """A table or figure with its verdict.
 
     Args:
         entry: which one.
-        verdict: ours against theirs.
+        verdict: how our result compares with the published one.
         missing: results that are not there, in words.
         files: what was drawn.
         drawn: whether drawing was asked for at all.
-        problem: why it could not be judged, computed or drawn, in a sentence; mostly empty.
+        problem: why it could not be judged, computed or drawn, in a sentence; usually empty.
     """
 
     entry: Entry
@@ -61,7 +64,7 @@ class Shown:
 
 
 def standing(entry: Entry, results: Path) -> Shown:
-    """How an item stands, from its results alone; results that cannot be read are told."""
+    """An item and its verdict, from its results alone; it says so if they cannot be read."""
     try:
         missing = tuple(entry.needs().missing(results))
         return Shown(entry, entry.module().verdict(results), missing)
@@ -81,13 +84,12 @@ def page(shown: Sequence[Shown], results: Path, aside: str = "") -> str:
     Args:
         shown: every entry of the catalogue; those that were drawn have a section of their own.
         results: the folder of results, for what they were computed with.
-        aside: a sentence above all others, such as that sizes are those of toys.
+        aside: a sentence at the top, such as that all sizes are toy sizes.
     """
-    title = "Paper reproduced"
     head = element(
         "header",
-        element("h1", title),
-        element("p", "Every item of the paper, ours beside what it reports. ", _counted(shown)),
+        element("h1", TITLE),
+        element("p", "Every item of the paper beside our own result. ", counted(shown)),
         element("p", aside, class_="problem") if aside else "",
         element("p", versions()),
     )
@@ -97,14 +99,16 @@ def page(shown: Sequence[Shown], results: Path, aside: str = "") -> str:
         own = [one for one in shown if one.entry.group == group and one.drawn]
         body += [_item(one, results) for one in own]
         body += _computed_with(group, own, results)
-    return document(title, stylesheet(), head, element("main", body))
+    return document(TITLE, f"{stylesheet()}\n{OWN}", head, element("main", body))
 
 
-def _counted(shown: Sequence[Shown]) -> str:
-    """How many stand how."""
+def counted(shown: Sequence[Shown]) -> str:
+    """How many have which verdict, in a sentence."""
     counts = {o: sum(one.verdict.outcome is o for one in shown) for o in Outcome}
-    told = ", ".join(f"{count} {o.value}" for o, count in counts.items() if count)
-    return f"Of {len(shown)}: {told}."
+    listed = [f"{count} {o.value}" for o, count in counts.items() if count]
+    said = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
+    verb = "is" if said.startswith("1 ") else "are"
+    return f"Of {len(shown)} items, {said.replace(' ', f' {verb} ', 1)}."
 
 
 def _badges(one: Shown) -> Html:
@@ -125,7 +129,7 @@ def _summary(shown: Sequence[Shown]) -> Html:
         link = element("a", one.entry.title, href=f"#{name}") if one.drawn else one.entry.title
         state = joined(_badges(one), _short_state(one))
         rows.append([joined(link, element("span", label, class_="hint")), state])
-    head = ["in the paper", "ours against the paper's"]
+    head = ["in the paper", "our result against the published one"]
     return section(
         "Summary",
         element("div", table("All items of the paper", head, rows), class_="words summary"),
@@ -137,7 +141,7 @@ def _short_state(one: Shown) -> str:
     if one.missing:
         parts.append(_count(len(one.missing)))
     if not one.drawn:
-        parts.append(f"not drawn this time: python -m reproduction {one.entry.name}")
+        parts.append(f"not drawn this time; python -m reproduction {one.entry.name} draws it")
     return "; ".join(parts)
 
 
@@ -154,26 +158,23 @@ def _count(missing: int) -> str:
 
 
 def _item(one: Shown, results: Path) -> Html:
-    """What we have, and below it how it stands to the paper.
-
-    Figures of several panels need the whole width, or their letters are too small to read.
-    """
+    """What we have, and below it how it compares with the paper."""
     entry = one.entry
     files = _worth_showing(one.files)
     ours = [_file(path, entry.title) for path in files]
     facts: dict[str, Html] = {
         "in the paper": joined(entry.label),
-        "stands": joined(_badges(one), _standing(one)),
+        "verdict": joined(_badges(one), _standing(one)),
     }
     if one.verdict.n is not None:
         facts["n"] = joined(str(one.verdict.n))
     if one.verdict.missing:
-        facts["of the paper's plan missing"] = joined("; ".join(one.verdict.missing))
+        facts["not run, of the paper's plan"] = joined("; ".join(one.verdict.missing))
     if judged := _judged(entry):
         facts["how it is judged"] = joined(judged)
     if one.missing:
-        facts["results to compute"] = joined(_missing(one.missing))
-        facts["to compute"] = _to_compute(entry)
+        facts["missing results"] = joined(_missing(one.missing))
+        facts["compute them with"] = _to_compute(entry)
     facts |= {key: joined(text) for key, text in _own_origin(entry, results).items()}
     written = [element("a", path.name, href=quote(path.name)) for path in one.files]
     if written:
@@ -225,7 +226,9 @@ def _worth_showing(files: Sequence[Path]) -> list[Path]:
 
 def _file(path: Path, title: str) -> Html:
     if path.suffix in KINDS:
-        return element("img", src=data_uri(path.read_bytes(), KINDS[path.suffix]), alt=title)
+        source = data_uri(path.read_bytes(), KINDS[path.suffix])
+        drawing = element("img", src=source, alt=title)
+        return element("div", drawing, class_="scroll", role="region", aria_label=title, tabindex=0)
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return markdown(text, title)

@@ -90,14 +90,21 @@ class Comparison(NamedTuple):
         return inside(self.interval, *ends)
 
     @property
+    def figures(self) -> str:
+        """Mean and interval."""
+        return f"{self.interval.times(self.factor).text(self._digits)} {self.unit}"
+
+    @property
+    def _digits(self) -> int:
+        return 1 if self.unit == "%" else 2
+
+    @property
     def text(self) -> str:
         """Name, figures, standing and what was published."""
-        shown = self.interval.times(self.factor)
-        digits = 1 if self.unit == "%" else 2
         theirs = ""
         if self.published is not None:
-            theirs = f"; published {self.factor * self.published:+.{digits}f}"
-        return f"{self.name} {shown.text(digits)} {self.unit} ({self.standing.value}{theirs})"
+            theirs = f"; published {self.factor * self.published:+.{self._digits}f}"
+        return f"{self.name} {self.figures} ({self.standing.value}{theirs})"
 
 
 @dataclass(frozen=True)

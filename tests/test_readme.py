@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from bayesdiv.app import cli
+from benchmarks import uci
+from tools import readme
 
 ROOT = Path(__file__).parent.parent
 README = " ".join((ROOT / "README.md").read_text().split())
@@ -80,6 +82,44 @@ def test_the_fastest_right_peer_takes_as_long_as_the_readme_says(page, sentence)
     assert figures(sentence) == [pytest.approx(number, abs=0.051) for number in sorted(fastest)]
 
 
+def test_the_table_and_the_counts_are_those_of_the_committed_results():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    parts = {"uci": f"\n\n{readme.table()}\n\n", "verdicts": readme.verdicts(ROOT / "results")}
+    assert all(f"<!-- {mark} -->" in text for mark in parts)
+    assert readme.filled(text, parts) == text
+
+
+def test_the_means_of_the_table_are_those_of_the_summary():
+    """Two programs read the same results: the benchmark's own, and the one that fills the page."""
+    summary = rows(ROOT / "benchmarks" / "tables" / "uci" / "summary.md")
+    for row in summary:
+        for key, column in (("nll", "NLL"), ("rmse", "RMSE")):
+            ours, leads = readme.compared(row["table"], key)
+            assert ours == pytest.approx(float(row[column].split()[0].strip("*")), abs=6e-4)
+        ahead = float(row["forest"])
+        assert (ahead > ours) == (leads["random forest"].mean > 0)  # both of the RMSE, the last one
+
+
+def test_the_readme_names_what_the_forest_wins():
+    behind, ahead = map(int, figures(r"RMSE is lower on (\d) of 8 tables and higher on (\d)"))
+    assert readme.decided("rmse", "random forest") == (ahead, behind)
+    (ngboost,) = figures(r"NGBoost has a lower NLL on energy \(([\d.]+)\)")
+    assert ngboost == uci.PUBLISHED["energy_heating"]["NGBoost"][1]
+    assert all(
+        lead.high < 0 for lead in list(readme.compared("power_plant", "nll")[1].values())[1:]
+    )
+
+
+def test_the_time_of_a_fit_is_the_measured_one():
+    found = [float(row["seconds"]) for row in rows(ROOT / "benchmarks/tables/uci/summary.md")]
+    assert figures(r"A fit took (\d+) to (\d+) seconds") == [min(found), max(found)]
+
+
+def test_the_picture_is_small_and_a_drawing():
+    assert readme.PICTURE.stat().st_size < 100_000
+    assert "<svg" in readme.PICTURE.read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_the_table_of_digits_is_what_make_run_prints(tmp_path, monkeypatch):
     """The command of the Makefile, whose last digits rounding may move from machine to machine."""
@@ -91,7 +131,8 @@ def test_the_table_of_digits_is_what_make_run_prints(tmp_path, monkeypatch):
     saved = json.loads((tmp_path / "digits" / "comparison.json").read_text())
     found = {**saved["results"], **saved["baselines"]}
     names = {"JS-G, alpha 0.1": "JSG:0.1", "JS-A, alpha 0.5": "JSA:0.5"}
-    table = re.search(r"\| loss \|.*?(?=\n\n)", (ROOT / "README.md").read_text(), re.S)
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    table = re.search(r"\| loss \|.*?(?=\n\n)", page, re.S)
     assert table
     rows = [[c.strip(" *") for c in line[1:-1].split("|")] for line in table[0].split("\n")[2:]]
     assert {names.get(name, name) for name, *_ in rows} == set(found)

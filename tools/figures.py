@@ -128,6 +128,37 @@ def uncertainty() -> str:
     return _svg(figure)
 
 
+def plain_and_bayesian() -> str:
+    """Two clusters of points: a plain network, and the default estimator with nothing set.
+
+    It is drawn for the README and the home page by `python -m tools.readme`, not in every build.
+    """
+    figure, panels = _figure(2, share=True)
+    torch.manual_seed(0)
+    x = torch.cat([torch.rand(60, 1) * 1.5 - 2.2, torch.rand(60, 1) * 1.5 + 0.8])
+    y = (1.6 * x[:, 0]).sin() + 0.2 * torch.randn(len(x))
+    grid = torch.linspace(-4, 4, 200)[:, None]
+    net, objective = _fitted(x, y, None, 1.0)
+    plain = bd.predict(net, objective.likelihood, grid, samples=1)
+    model = bd.BayesianRegressor(random_state=0).fit(x.numpy(), y.numpy())
+    drawn = {
+        "a plain network": ("KL", plain.mean, plain.interval(0.9)),
+        "BayesianRegressor()": (
+            "JSA",
+            model.predict(grid.numpy()),
+            model.predict_interval(grid.numpy(), 0.9),
+        ),
+    }
+    for axes, (title, (name, mean, ends)) in zip(panels, drawn.items(), strict=True):
+        axes.fill_between(grid[:, 0], *ends, color=COLOURS[name], alpha=0.3, linewidth=0)
+        axes.plot(grid[:, 0], mean, color=COLOURS[name], linewidth=2)
+        axes.plot(x, y, ".", color=GREY, markersize=4)
+        axes.set_title(title, color=GREY, fontsize=11)
+        axes.set(xlabel="x", ylim=(-3, 3), xlim=(-4, 4))
+    panels[0].set_ylabel("mean and 90 % interval")
+    return _svg(figure)
+
+
 def _trained(
     x: Tensor, y: Tensor, divergence: bd.Divergence, strength: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,12 +169,13 @@ def _trained(
 
 
 def _fitted(
-    x: Tensor, y: Tensor, divergence: bd.Divergence, strength: float, members: int = 1
-) -> tuple[bd.Bayesian, bd.Objective]:
-    module = nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1))
+    x: Tensor, y: Tensor, divergence: bd.Divergence | None, strength: float, members: int = 1
+) -> tuple[nn.Module, bd.Objective]:
+    net: nn.Module = nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1))
     posterior = bd.Ensemble(members) if members > 1 else bd.MeanField
-    net = bd.bayesianize(module, bd.FanIn(gain=2.0), posterior=posterior)
-    settings = {"num_data": len(x), "strength": strength, "samples": 4}
+    if divergence is not None:
+        net = bd.bayesianize(net, bd.FanIn(gain=2.0), posterior=posterior)
+    settings = {"num_data": len(x), "strength": strength, "samples": 4 if divergence else 1}
     objective = bd.Objective(bd.Gaussian(), divergence, **settings)
     optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=1e-2)
     for _ in bd.fit(net, objective, bd.Batches(x, y, size=len(x)), optimizer, 500, seed=0):

@@ -19,6 +19,7 @@ from bayesdiv import JSA, JSG, KL, MonteCarlo, Quadrature
 from bayesdiv.app import plots, runs
 from bayesdiv.divergence.estimators import Estimator
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
@@ -124,9 +125,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     figure.suptitle(f"q = N(0, σ) against p = U(-{edge:g}, {edge:g}); α = {alpha:g}")
     handles, labels = middle.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-    path = out / "boundedness.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "boundedness.svg")
 
 
 def _densities(axes: "Axes", edge: float) -> None:
@@ -155,7 +154,7 @@ def _curves(
         for line in (finite, infinite):
             axes.plot(scale, _alone(line), "o", color=colour, ms=4)
     axes.axhline(told["bound"], color="black", lw=1, ls=(0, (1, 2)), label="bound of JS-A")
-    axes.axhspan(GAP, INFINITE + 0.3, color="#EEEEEE", lw=0, zorder=0)
+    axes.axhspan(GAP, INFINITE + 0.3, color="#808080", alpha=0.15, lw=0, zorder=0)
     axes.set_xscale("log")
     axes.set(xlabel="scale σ of q", ylabel="divergence (nats)", title=title)
     axes.set_ylim(0, INFINITE + 0.3)

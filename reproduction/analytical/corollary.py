@@ -14,6 +14,7 @@ from bayesdiv.app import plots, runs
 from reproduction.analytical.pairs import SIZES, drawn
 from reproduction.analytical.theorem_3 import TIMES
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "corollary.json")
@@ -68,9 +69,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    path = out / "corollary.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "corollary.svg")
 
 
 def verdict(results: Path) -> Verdict:

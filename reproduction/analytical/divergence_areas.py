@@ -17,6 +17,7 @@ from bayesdiv import JSA, JSG, KL, Quadrature, WeightedKL
 from bayesdiv.app import plots, runs
 from bayesdiv.divergence import Points
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     settings = told["settings"]
     title = f"q = N({settings['posterior_loc']:g}, 1), p = N(0, 1), α = {settings['alpha']:g}"
     figure.suptitle(title)
-    path = out / "divergence_areas.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "divergence_areas.svg")
 
 
 def _densities(axes: "Axes", told: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from torch.distributions import Normal
 from bayesdiv import JSA, JSG, KL, Divergence, Quadrature, WeightedKL
 from bayesdiv.app import plots, runs
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
@@ -141,9 +142,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     figure.legend(shown.values(), shown, loc="outside lower center", ncols=6, frameon=False)
     prior = f"p with mean 0 and variance {settings['prior_variance']:g}"
     figure.suptitle(f"Divergence of q from {prior}, α = {settings['alpha']:g}")
-    path = out / "divergence_growth.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "divergence_growth.svg")
 
 
 def _panel(

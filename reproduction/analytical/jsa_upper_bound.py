@@ -14,6 +14,7 @@ from torch.distributions import Normal
 from bayesdiv import JSA, KL, Quadrature
 from bayesdiv.app import plots, runs
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "jsa_upper_bound.json")
@@ -93,9 +94,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    path = out / "jsa_upper_bound.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "jsa_upper_bound.svg")
 
 
 def verdict(results: Path) -> Verdict:

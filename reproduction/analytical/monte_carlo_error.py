@@ -20,6 +20,7 @@ from torch.distributions import Normal
 from bayesdiv import JSG, Divergence, MonteCarlo, WeightedKL
 from bayesdiv.app import plots, runs
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
@@ -155,9 +156,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     settings = told["settings"]
     pair = f"q = N({settings['posterior_loc']:g}, 1), p = N(0, 1)"
     figure.suptitle(f"Monte Carlo estimates of {pair}, α = {settings['alpha']:g}")
-    path = out / "monte_carlo_error.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "monte_carlo_error.svg")
 
 
 def _runs(axes: "Axes", told: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from torch.distributions import Normal
 from bayesdiv import JSG, KL, ReverseKL, WeightedKL
 from bayesdiv.app import plots, runs
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 if TYPE_CHECKING:
@@ -126,9 +127,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     handles = [*shown, *panels[1].get_lines()]
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
     figure.suptitle("Sign of F_JSG - F_KL for p = N(0, 1), q = N(0, σ_q²), λ = 1", parse_math=False)
-    path = out / "sign_of_difference.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "sign_of_difference.svg")
 
 
 SHADES = ["#FFFFFF", "#000000", "#C8C8C8"]  # below, equal, above

@@ -11,6 +11,7 @@ from bayesdiv import JSA, Quadrature
 from bayesdiv.app import plots, runs
 from reproduction.analytical.pairs import FAMILIES, SIZES, alphas, pairs
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "theorem_1.json")
@@ -70,9 +71,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    path = out / "theorem_1.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "theorem_1.svg")
 
 
 def verdict(results: Path) -> Verdict:

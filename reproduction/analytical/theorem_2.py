@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bayesdiv import JSG, KL, Quadrature, ReverseKL, WeightedKL
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
 from reproduction.analytical.pairs import SIZES, WHOLE_LINE, alphas, pairs
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "theorem_2.json")
@@ -72,9 +73,7 @@ def draw(results: Path, out: Path) -> list[Path]:
         axes.set(xlabel="α - R", ylabel="excess over KL, as a share of it", title=title)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-    path = out / "theorem_2.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "theorem_2.svg")
 
 
 def against(case: dict[str, Any], key: str) -> bool:

@@ -10,9 +10,10 @@ import torch
 from torch.distributions import Normal
 
 from bayesdiv import KL, ReverseKL
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
 from reproduction.analytical.pairs import SIZES, drawn
 from reproduction.item import Effort, Tell, stamp
+from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed
 
 PLACE = Path("figures", "theorem_3.json")
@@ -56,9 +57,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     axes.set(xlabel="log σ_p / σ_q", ylabel="R", title=f"Theorem 3 on {count} random Gaussians")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    path = out / "theorem_3.png"
-    plots.save(figure, path)
-    return [path]
+    return save(figure, out / "theorem_3.svg")
 
 
 def verdict(results: Path) -> Verdict:

@@ -51,7 +51,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     absent = [title(name) for name in SHOWN if name not in told]
     if absent:
         note(left, f"not computed yet: {', '.join(absent)}")
-    return finished(figure, CURVES.title, results, out / "cifar100.png")
+    return finished(figure, CURVES.title, results, out / "cifar100.svg")
 
 
 def _curves(results: Path) -> Curves:
@@ -75,7 +75,7 @@ def _bars(axes: "Axes", told: Mapping[str, Sequence[dict[str, Any]]]) -> None:
             axes.text(at, value, text, ha="center", va="bottom", fontsize="small")
     axes.bar([0], [0], color="#555555", label="ours, best epoch")
     axes.bar([0], [0], color="#555555", alpha=0.4, label="ours, last epoch")
-    axes.bar([0], [0], color="white", edgecolor="#555555", hatch="//", label="published")
+    axes.bar([0], [0], color="none", edgecolor="#808080", hatch="//", label="published")
     axes.set_xticks(range(len(SHOWN)), labels=[title(name) for name in SHOWN])
     axes.set(ylabel="accuracy", title="Test (labels in %)")
     axes.margins(y=0.12)

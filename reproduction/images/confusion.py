@@ -33,7 +33,7 @@ def draw(results: Path, out: Path) -> list[Path]:
             line = f"\nmissed {change:+.1%} (published {PUBLISHED[name]:+.1%})"
         axes.set_title(title(name) + line, fontsize="medium")
     heading = "Histopathology, test patches, mean over folds; missed: against KL"
-    return finished(figure, heading, results, out / "confusion.png")
+    return finished(figure, heading, results, out / "confusion.svg")
 
 
 def _told(results: Path) -> dict[str, list[dict[str, Any]]]:

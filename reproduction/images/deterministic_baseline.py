@@ -25,7 +25,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     demand(panel(left, CURVES, results), results)
     magnified(right, CURVES, results)
     heading = f"A deterministic network: training (thin) and validation (bold) accuracy{BAND}"
-    return finished(figure, heading, results, out / "deterministic_baseline.png")
+    return finished(figure, heading, results, out / "deterministic_baseline.svg")
 
 
 def verdict(results: Path) -> Verdict:

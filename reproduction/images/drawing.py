@@ -10,6 +10,7 @@ from bayesdiv.app import plots, runs
 from reproduction.contenders import title
 from reproduction.images.results import folds
 from reproduction.images.running import is_toy
+from reproduction.pictures import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -170,8 +171,7 @@ def finished(figure: "Figure", title: str, results: Path, path: Path) -> list[Pa
             ncols=int(figure.get_figwidth() // 2),  # an entry takes some two inches
             frameon=False,
         )
-    plots.save(figure, path)
-    return [path]
+    return save(figure, path)
 
 
 def counted(folds: int) -> str:

@@ -39,7 +39,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     left.set(ylabel="test accuracy", title="Test accuracy of the folds")
     _curves(right, told[""])
     title = "Histopathology: minimum, quartiles, median and maximum over folds"
-    return finished(figure, title, results, out / "histopathology.png")
+    return finished(figure, title, results, out / "histopathology.svg")
 
 
 def _told(results: Path, tag: str) -> dict[str, list[dict[str, Any]]]:

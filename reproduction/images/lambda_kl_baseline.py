@@ -33,7 +33,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     strength = {run["setting"]["strength"] for run in CURVES.found(results).get("lambda_kl", [])}
     told = ", ".join(f"λ = {value:g}" for value in sorted(strength)) or "not computed yet"
     heading = f"λKL ({told}; published 68.9): training (thin) and validation (bold) accuracy{BAND}"
-    return finished(figure, heading, results, out / "lambda_kl_baseline.png")
+    return finished(figure, heading, results, out / "lambda_kl_baseline.svg")
 
 
 def verdict(results: Path) -> Verdict:

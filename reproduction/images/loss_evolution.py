@@ -38,7 +38,7 @@ def draw(results: Path, out: Path) -> list[Path]:
         figure,
         f"The two parts of the loss on histopathology{BAND}",
         results,
-        out / "loss_evolution.png",
+        out / "loss_evolution.svg",
     )
 
 

@@ -66,7 +66,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     boxes(left, gaps)
     left.set(ylabel="training less validation accuracy", title="Gap after the last epoch")
     _pulls(right, known)
-    return finished(figure, "Which loss regularises more", results, out / "mechanism.png")
+    return finished(figure, "Which loss regularises more", results, out / "mechanism.svg")
 
 
 def _ended(results: Path, setup: Setup) -> dict[str, list[Run]]:

@@ -59,7 +59,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     )
     dress(right)
     heading = "CIFAR-10 with noise: minimum, quartiles, median and maximum over folds"
-    return finished(figure, heading, results, out / "test_accuracy.png")
+    return finished(figure, heading, results, out / "test_accuracy.svg")
 
 
 def verdict(results: Path) -> Verdict:

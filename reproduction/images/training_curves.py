@@ -32,7 +32,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     demand(any(shown), results)
     mark_published(left, {name: PUBLISHED[name] for name in ("kl", "js_a")})
     title = f"Training (thin) and validation (bold) accuracy{BAND}"
-    return finished(figure, title, results, out / "training_curves.png")
+    return finished(figure, title, results, out / "training_curves.svg")
 
 
 def verdict(results: Path) -> Verdict:

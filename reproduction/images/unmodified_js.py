@@ -24,7 +24,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     demand(panel(left, CURVES, results), results)
     magnified(right, CURVES, results)
     heading = f"Unmodified JS divergences: training (thin) and validation (bold) accuracy{BAND}"
-    return finished(figure, heading, results, out / "unmodified_js.png")
+    return finished(figure, heading, results, out / "unmodified_js.svg")
 
 
 def verdict(results: Path) -> Verdict:

@@ -59,10 +59,10 @@ def test_the_list_names_every_entry_its_place_in_the_paper_and_how_it_stands(cap
     out = capsys.readouterr().out
     for entry in CATALOGUE:
         row = next(line for line in out.splitlines() if line.split()[:1] == [entry.name])
-        assert entry.group in row
         assert "not computed yet" in row
     joined = " ".join(out.split())
     assert all(entry.label.split(",")[0] in joined for entry in CATALOGUE)
+    assert all(entry.group in joined.partition("Groups of items: ")[2] for entry in CATALOGUE)
     assert not list(Path().iterdir())
 
 
@@ -82,9 +82,9 @@ def test_a_quick_run_of_a_cheap_item_ends_with_the_page_apart_from_the_real_resu
     index = Path("out/quick/index.html")
     assert f"{index} is written" in capsys.readouterr().out
     html = index.read_text(encoding="utf-8")
-    assert "toy sizes" in html
+    assert "Toy sizes" in html
     own = section(html, CHEAP)
-    assert 'src="data:image/png;base64,' in own
+    assert 'src="data:image/svg+xml;base64,' in own
     assert "not computed yet" not in own
     assert re.search(r"points \d+", own)  # the settings of its result file
     assert Path("out/quick/results/figures", f"{CHEAP}.json").exists()
@@ -161,6 +161,21 @@ def test_a_page_that_cannot_be_written_is_told_in_one_sentence(capsys):
     assert "file/out/index.html could not be written" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="results/ is not beside the tests")
+def test_the_list_has_one_line_per_item_with_badges_count_interval_and_what_was_not_run(capsys):
+    assert call("--list", "--results", ROOT / "results") == 0
+    lines = capsys.readouterr().out.splitlines()
+    by_name = {line.split()[0]: line for line in lines if line.strip()}
+    for entry in CATALOGUE:
+        verdict = entry.module().verdict(ROOT / "results")
+        line = by_name[entry.name]
+        assert all(word in line for word in (entry.label, verdict.direction.value))
+        assert verdict.size.value in line
+        assert all(part in line for part in verdict.missing)
+        assert not verdict.evidence or verdict.evidence[0].figures in line
+    assert len(lines) <= len(CATALOGUE) + 5
+
+
 @pytest.mark.skipif(
     not (ROOT / "results" / "regression").is_dir(), reason="results/ is not beside the tests"
 )
@@ -215,7 +230,7 @@ def test_labels_with_markup_are_text(hostile, chromium, tmp_path):
     assert "<script" not in hostile
     (tmp_path / "hostile.html").write_text(hostile, encoding="utf-8")
     opened = chromium.open((tmp_path / "hostile.html").as_uri())
-    assert opened.run("document.title") == "Paper reproduced"
+    assert opened.run("document.title") == "The paper, recomputed and judged"
     text = opened.run("document.body.innerText")
     for word in ("title", "label", "sentence", "missing", "problem", "aside", "plan"):
         assert f"{word} {EVIL}" in text

@@ -127,8 +127,8 @@ def test_an_item_is_drawn_and_judged_from_its_results(name, made, tmp_path):
     written = item(name).draw(made, tmp_path)
     assert all(path.exists() for path in written)
     if name in FIGURES:
-        assert [path.name for path in written] == [f"{name}.png"]
-        assert written[0].read_bytes().startswith(b"\x89PNG")
+        assert [path.name for path in written] == [f"{name}.svg"]
+        assert "<svg" in written[0].read_text(encoding="utf-8")
     else:
         assert [path.suffix for path in written[:3]] == [".csv", ".md", ".tex"]
     verdict = item(name).verdict(made)

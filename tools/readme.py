@@ -1,0 +1,106 @@
+"""The picture, the table and the counts of the README; `python -m tools.readme` makes them again.
+
+The table compares `BayesianRegressor()`, with nothing set, to other models on the standard splits,
+from the committed results in benchmarks/tables/uci. Its intervals are those of the reproduction.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from reproduction.catalogue import CATALOGUE
+from reproduction.intervals import Interval, student
+from reproduction.page import counted, standing
+from tools.figures import plain_and_bayesian
+
+ROOT = Path(__file__).resolve().parents[1]
+UCI = ROOT / "benchmarks" / "tables" / "uci"
+PICTURE = ROOT / "docs" / "images" / "plain-and-bayesian.svg"
+OTHERS = {"MC dropout": "dropout", "random forest": "forest", "gradient boosting": "boosting"}
+TITLES = {"boston_housing": "Boston housing", "energy_heating": "energy", "wine_red": "wine"}
+
+
+def compared(name: str, key: str) -> tuple[float, dict[str, Interval]]:
+    """Our mean on a table, and by how much we are better than each of the others.
+
+    Args:
+        name: of the table.
+        key: nll, or rmse, whose differences are shares of the other's in per cent.
+    """
+    rows = json.loads((UCI / f"{name}.json").read_text())
+    dropout = json.loads((UCI / "mc_dropout.json").read_text())["sets"][name]
+    found = {m: {r["split"]: r[key] for r in rows if r["method"] == m} for m in _METHODS}
+    found["dropout"] = dict(enumerate(dropout[key]))
+    ours = found["bayesdiv"]
+    overlap = dropout["test_rows"] / (dropout["rows"] - dropout["test_rows"])
+    leads = {title: _lead(ours, found[other], key, overlap) for title, other in OTHERS.items()}
+    return sum(ours.values()) / len(ours), leads
+
+
+_METHODS = ("bayesdiv", "forest", "boosting")
+
+
+def _lead(ours: dict[int, float], theirs: dict[int, float], key: str, overlap: float) -> Interval:
+    """By how much they are above us, over the splits that both have."""
+    splits = [split for split in ours if split in theirs]
+    lead = student([theirs[k] - ours[k] for k in splits], overlap=overlap)
+    mean = sum(theirs[k] for k in splits) / len(splits)
+    return lead.times(100 / mean) if key == "rmse" else lead
+
+
+def names() -> list[str]:
+    """The tables."""
+    return list(json.loads((UCI / "mc_dropout.json").read_text())["sets"])
+
+
+def table() -> str:
+    """NLL on every table, with the leads over others and their intervals."""
+    lines = ["| data set | NLL | " + " | ".join(f"vs {other}" for other in OTHERS) + " |"]
+    lines.append("|---" * (len(OTHERS) + 2) + "|")
+    for name in names():
+        ours, leads = compared(name, "nll")
+        title = TITLES.get(name, name.replace("_", " "))
+        cells = [f"{ours:.2f}", *map(_cell, leads.values())]
+        lines.append("| " + " | ".join([title, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(lead: Interval) -> str:
+    text = lead.text(2).replace("-", "−")
+    return f"**{text}**" if lead.low > 0 else text
+
+
+def decided(key: str, other: str) -> tuple[int, int]:
+    """On how many tables we are ahead of the other beyond the interval, and behind."""
+    leads = [compared(name, key)[1][other] for name in names()]
+    return sum(lead.low > 0 for lead in leads), sum(lead.high < 0 for lead in leads)
+
+
+def verdicts(results: Path) -> str:
+    """How many items of the paper are reproduced."""
+    return counted([standing(entry, results) for entry in CATALOGUE])
+
+
+def filled(text: str, parts: dict[str, str]) -> str:
+    """A page with these parts between their marks.
+
+    Examples:
+        >>> filled("<!-- a -->old<!-- /a -->", {"a": "new"})
+        '<!-- a -->new<!-- /a -->'
+    """
+    for mark, new in parts.items():
+        around = re.compile(rf"(<!-- {mark} -->).*?(<!-- /{mark} -->)", re.S)
+        text = around.sub(lambda found, new=new: f"{found[1]}{new}{found[2]}", text)
+    return text
+
+
+def main() -> None:
+    """Make the picture and fill the README."""
+    PICTURE.write_text(plain_and_bayesian(), encoding="utf-8")
+    page = ROOT / "README.md"
+    parts = {"uci": f"\n\n{table()}\n\n", "verdicts": verdicts(ROOT / "results")}
+    page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
