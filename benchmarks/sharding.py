@@ -1,4 +1,4 @@
-"""Memory per card of a sharded Bayesian network, by arithmetic: what docs/howto/sharding.md shows.
+"""Memory per GPU of a sharded Bayesian network, by arithmetic: what docs/howto/sharding.md shows.
 
     python benchmarks/sharding.py
 
@@ -42,7 +42,7 @@ def row(billions: int, cards: int) -> tuple[float, float, float]:
 def table() -> str:
     """The table in Markdown."""
     lines = [
-        "| weights | cards | all random, one vector | all random, a group per block | "
+        "| weights | GPUs | all random, one vector | all random, a group per block | "
         "random adapters |",
         "|---:|---:|---:|---:|---:|",
     ]
