@@ -17,72 +17,73 @@ MOST = 4  # comparisons of a row; the others are on the item's own page
 
 CLAIMS = {
     "claims_accuracy": "JS is about 5 % more accurate than KL on noisy CIFAR-10",
-    "claims_regression": "JS has an RMSE about 8 % lower than KL in the best case",
+    "claims_regression": "the RMSE of JS is up to about 8 % lower than that of KL",
     "claims_false_negatives": "JS misses about 13 % fewer positive patches than KL",
     "theorem_1": "JS-A ≤ -(1-α) log α - α log(1-α) for any two distributions",
     "theorem_2": "F_JSG > F_KL if and only if α > R",
     "theorem_3": "for Gaussians R < 1 if and only if σ_p > σ_q",
     "corollary": "for Gaussians with σ_p > σ_q, F_JSG > F_KL for every α above R",
     "algorithm_1": "JS-G is minimised in closed form at the cost of KL (1.02 times)",
-    "algorithm_2": "JS-A is minimised by samples of q and p, at 1.63 times the cost of KL",
-    "boundedness": "against a uniform prior KL and JS-G explode as σ grows, JS-A does not",
+    "algorithm_2": "JS-A is minimised with samples of q and p, at 1.63 times the cost of KL",
+    "boundedness": "against a uniform prior, KL and JS-G explode as σ grows; JS-A does not",
     "divergence_growth": "as q leaves p, both JS divergences grow faster than KL",
     "divergence_areas": "each divergence is an area",
     "divergence_properties": "which divergences are bounded, symmetric, analytical",
     "jsa_upper_bound": "JS-A rises to its bound and stays there",
-    "monte_carlo_error": "600 samples are needed for JS-G within 5 %",
+    "monte_carlo_error": "JS-G needs 600 samples for an error below 5 %",
     "sign_of_difference": "for every σ_p > σ_q some α puts F_JSG above F_KL",
-    "regression_rmse": "the JS losses are as good as KL, in some cases better",
-    "regression_nll": "the JS losses are as good as KL, in some cases better",
+    "regression_rmse": "the JS losses are as good as KL, and better in some cases",
+    "regression_nll": "the JS losses are as good as KL, and better in some cases",
     "training_curves": "the JS losses give more accurate results than KL on both sets",
-    "mechanism": "KL overfits, the JS losses regularise more",
-    "test_accuracy": "both JS losses beat KL at every noise level, the more so the more noise",
-    "histopathology": "both JS losses beat KL in all five runs, and in the area under ROC",
+    "mechanism": "KL overfits; the JS losses regularise more",
+    "test_accuracy": "both JS losses beat KL at every noise level, and by more with more noise",
+    "histopathology": "both JS losses beat KL in all five runs and in the area under the ROC curve",
     "confusion": "11.7 % (JS-G) and 12.8 % (JS-A) fewer false negatives than KL",
     "deterministic_baseline": "a deterministic network ends 8 % below JS and 5 % below KL, whose "
     "gaps are 86 % and 63 % smaller",
     "lambda_kl_baseline": "KL 39.72 %, λKL 40.12 %, JS 41.78 %",
     "unmodified_js": "the unmodified divergences are 3 % (JS-A) and 2 % (JS-G) worse",
     "cifar100": "KL 22.81 %, JS-G 24.51 %, JS-A 24.02 % test accuracy",
-    "loss_evolution": "JS-G fits the training data less, both JS losses the test data better",
+    "loss_evolution": "JS-G fits the training data less, and both JS losses the test data better",
     "time_per_epoch": "1.02 (JS-G) and 1.63 (JS-A) times the time of KL",
-    "uncertainty_metrics": "lower test NLL and ECE of both JS losses",
-    "tuned_cifar10": "what a search finds, λ of JS-A far above 1",
-    "tuned_histopathology": "what a search finds, λ of JS-A far above 1",
-    "authors_protocol": "the published accuracies from the authors' settings and formulas",
+    "uncertainty_metrics": "both JS losses have a lower test NLL and ECE",
+    "tuned_cifar10": "a search finds a λ of JS-A far above 1",
+    "tuned_histopathology": "a search finds a λ of JS-A far above 1",
+    "authors_protocol": "the authors' settings and formulas give the published accuracies",
 }
 WHY = {
-    "claims_accuracy": "a tuned λKL gains as much: it is the strength, not the divergence",
-    "claims_regression": "KL at strength 1 underfits there; against a tuned λKL nothing is decided",
-    "claims_false_negatives": "with five folds the spread of KL is as large as the effect",
-    "theorem_2": "it speaks of the weighted KLs; the closed form subtracts a normaliser",
-    "corollary": "the experiments use the closed form, for which it fails",
+    "claims_accuracy": "a tuned λKL gains as much: the strength explains it, not the divergence",
+    "claims_regression": "KL at strength 1 underfits there; against λKL the result is undecided",
+    "claims_false_negatives": "over five folds, the spread of KL is as large as the effect",
+    "theorem_2": "it is about the weighted KLs; the closed form has a normaliser too",
+    "corollary": "it fails for the closed form, which the experiments use",
     "boundedness": "KL and JS-G are infinite from the start; samples miss the tails by chance",
     "divergence_growth": "near the prior every JS divergence is weaker than KL",
-    "monte_carlo_error": "the number depends on which of two things called JS-G is meant",
-    "mechanism": "JS wins by regularising less: near the prior it is (1-α)³ + α³ of KL",
-    "test_accuracy": "the lead of JS-A shrinks with the noise here, since KL underfits most "
-    "where there is little",
+    "monte_carlo_error": "the number depends on which of the two definitions of JS-G is meant",
+    "mechanism": "JS wins by regularising less: near the prior it is (1-α)³ + α³ times KL",
+    "test_accuracy": "here the lead of JS-A shrinks as the noise grows, because KL underfits most "
+    "at low noise",
     "deterministic_baseline": "the gap of KL is smaller than that of JS, not larger",
     "lambda_kl_baseline": "with equal budgets the tuned λKL is level with the JS losses",
     "unmodified_js": "the search chose α = ½ for JS-A, where nothing is modified",
     "cifar100": "one fold has no interval",
-    "time_per_epoch": "our rule for JS-A samples neither distribution",
-    "tuned_cifar10": "α and λ belong to scales of prior and start that are not ours",
-    "tuned_histopathology": "α and λ belong to scales of prior and start that are not ours",
-    "authors_protocol": "the authors' program takes standard deviations for variances",
+    "time_per_epoch": "our rule for JS-A needs no samples",
+    "tuned_cifar10": "α and λ depend on the scales of prior and start, which differ here",
+    "tuned_histopathology": "α and λ depend on the scales of prior and start, which differ here",
+    "authors_protocol": "the authors' program uses standard deviations as variances",
 }
 HEAD = """# Reproducibility report
 
-Written by `python -m reproduction.report` from the committed results; a test keeps it so. To
-disagree, change a result, an interval or a rule, and run it again.
+`python -m reproduction.report` writes this page from the committed results, and a test keeps the
+two in step. If you disagree, change a result, an interval or a rule, and run it again.
 
-**How to read it.** A comparison is paired (same fold, same split) and carries its 95 % interval.
-*Direction* says whether the interval excludes 0 on the side that the paper names, *size* whether
-the whole interval lies within a factor of two of the published figure; "not stated" means that the
-paper gives none. A run that diverged counts as the worst result. Test data judge, validation data
-chose. λKL, KL with a tuned strength, stands beside wherever it was run: what it gains too is no
-merit of the divergence. *n* is the number of folds, splits or cases.
+**How to read it.** Every comparison is paired (same fold, same split) and has a 95 % interval.
+*Direction* says whether the interval excludes 0 on the side that the paper claims. *Size* says
+whether the whole interval lies within a factor of two of the published figure; "not stated" means
+that the paper gives no figure. A run that diverged counts as the worst result. Settings were chosen
+on validation data, and the verdicts use test data. λKL, which is KL with a tuned strength, is shown
+wherever it was run: a gain that λKL makes too is not due to the divergence. *n* is the number of
+folds, splits or cases.
 
 """
 
@@ -91,15 +92,15 @@ def report(results: Path) -> str:
     """The page, as Markdown."""
     verdicts = {entry: entry.module().verdict(results) for entry in CATALOGUE}
     counts = Counter(verdict.outcome for verdict in verdicts.values())
-    told = ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o])
+    listed = ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o])
     lines = [
-        f"Of {len(verdicts)} items: {told}.",
+        f"Of {len(verdicts)} items: {listed}.",
         "",
-        "| in the paper | claim | ours | λKL | direction | size | n | why |",
+        "| in the paper | claim | our result | λKL | direction | size | n | why |",
         "|---|---|---|---|---|---|---:|---|",
         *(_row(entry, verdict) for entry, verdict in verdicts.items()),
         "",
-        "## What of the paper's plan is missing",
+        "## What we did not run of the paper's plan",
         "",
         *(
             f"- {entry.label}, {entry.title}: {'; '.join(verdict.missing)}"
@@ -128,7 +129,7 @@ def _row(entry: Entry, verdict: Verdict) -> str:
 
 
 def _of_lambda_kl(verdict: Verdict) -> list[str]:
-    """The figures of λKL that stand beside."""
+    """The figures of λKL."""
     parts = verdict.sentence.split("; ")
     joined = [
         f"{part}; {following}" if part.count("(") > part.count(")") else part

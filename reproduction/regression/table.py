@@ -25,9 +25,9 @@ TOY = Protocol(trials=3, epochs=5, candidates=2, search_samples=2, test_samples=
 TOY_SETS = ("yacht",)
 UNITS = {"rmse": "the units of the target", "nll": "nats"}
 CAVEAT = (
-    "χ-VI and TV-VI are estimators of ours (bayesdiv.objective.evidence), over 100 draws of some "
-    "hundred weights, where one draw dominates: they hardly train, which says nothing of the "
-    "published columns."
+    "χ-VI and TV-VI are our own estimators (bayesdiv.objective.evidence) over 100 draws of several "
+    "hundred weights. One draw dominates the others, so they hardly train; this says nothing about "
+    "the published columns."
 )
 
 
@@ -169,8 +169,8 @@ def _markdown(found: Mapping[str, Mapping[str, Cell]], published: Published, key
     names = _columns(found)
     lines = [
         f"Test {key.upper()} in {UNITS[key]}, mean ± standard deviation over {_trials(found)} "
-        "trials; ours, followed by the published figure in square brackets. **Bold**: best of "
-        "ours; *italic*: within one standard error of it.",
+        "trials; our result, followed by the published one in square brackets. **Bold**: our best "
+        "loss; *italic*: within one standard error of it.",
         "",
         _row(["data", *(title(n) for n in names), *(PUBLISHED_AS[n] for n in NOT_RERUN)]),
         _row(["---", *("---:" for _ in [*names, *NOT_RERUN])]),
@@ -180,8 +180,8 @@ def _markdown(found: Mapping[str, Mapping[str, Cell]], published: Published, key
         shown = [_markdown_cell(row.get(n), marked.get(n, ""), theirs.get(n)) for n in names]
         rest = [f"[{spread_text(*theirs[n])}]" if n in theirs else "" for n in NOT_RERUN]
         lines.append(_row([data.replace("_", " "), *shown, *rest]))
-    rest_of_them = ", ".join(PUBLISHED_AS[name] for name in NOT_RERUN)
-    note = f"{rest_of_them}: published, not rerun; their functions are not given. {CAVEAT}"
+    rest_of_them = " and ".join(PUBLISHED_AS[name] for name in NOT_RERUN)
+    note = f"{rest_of_them} are published and not rerun: their functions are not given. {CAVEAT}"
     return "\n".join([*lines, "", note, ""])
 
 
