@@ -94,8 +94,8 @@ def reproduce(settings: Namespace) -> None:
     runs.write(index, page(every, results, TOYS if settings.quick else "").encode())
     _show(list(shown.values()))
     for path in (path for one in shown.values() for path in one.files):
-        say(f"written: {path}")
-    say(f"{index} is written: open it in a browser")
+        say(f"wrote {path}")
+    say(f"wrote {index}: open it in a browser")
     failed = [one for one in shown.values() if one.problem]
     if failed:
         first = failed[0]

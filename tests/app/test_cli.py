@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
+from bayesdiv import divergence
 from bayesdiv.app import checkpoint, cli, console, metric, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
 from bayesdiv.app.data.loading import load
+from bayesdiv.app.options import known
 from bayesdiv.app.tuning import search as searches
 from bayesdiv.app.tuning import study as studies
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
@@ -351,7 +354,7 @@ def test_train_evaluate_show_agree(run, capsys):
     assert f"{metrics['test']['rmse']:.3f}" in capsys.readouterr().out
     assert call("show", run) == 0
     out = capsys.readouterr().out
-    assert "JSA(alpha=0.3)" in out
+    assert "JSA:0.3" in out
     assert "MLP(inputs=4" in out
     assert "epochs done" in out
     assert len((run / "history.jsonl").read_text().splitlines()) == 3
@@ -603,7 +606,7 @@ def test_rows_unlike_those_of_training_are_flagged_at_the_rate_that_was_asked_fo
         low, high = beta.ppf([1e-4, 1 - 1e-4], rate * 121, (1 - rate) * 121)
         assert low - 0.03 < flagged[:1000].mean() < high + 0.03
         assert flagged[1000:].all()
-    assert "rows unlike those of training:" in capsys.readouterr().err
+    assert "rows unlike the training data:" in capsys.readouterr().err
     assert call("predict", "run", "new.csv", "--false_alarms", 2, "-o", "x.csv") == 2
     assert "false_alarms must lie inside (0, 1), got 2" in complaint(capsys)
 
@@ -666,7 +669,7 @@ def test_an_unfinished_run_is_shown_as_far_as_it_has_come(numbers, capsys):
     assert "1, unfinished" in out
     assert "Metrics after epoch 1" in out
     assert f"{line['validation_rmse']:.3f}" in out
-    assert "parts is not finished: the same train command goes on" in out
+    assert "parts is not finished: the same train command resumes it" in out
     Path("parts/history.jsonl").unlink()
     assert call("show", "parts") == 0
     assert "0, unfinished" in capsys.readouterr().out
@@ -717,7 +720,7 @@ FEW = ["--trials", "4", "--folds", "2", *QUICK]
 def test_tune_shows_its_trials_and_what_the_best_is_worth_on_test_data(numbers, capsys):
     assert call("tune", numbers, "--target", "y", *FEW) == 0
     out = capsys.readouterr().out
-    for words in ("4 of 4 trials", "learning rate", "validation NLL", "test data, trained afresh"):
+    for words in ("4 of 4 trials", "learning rate", "validation NLL", "test data, trained again"):
         assert words in out
     found = pd.read_csv("tunings/numbers-JSA/trials.csv")
     assert found["trial"].tolist() == [0, 1, 2, 3]
@@ -757,7 +760,7 @@ def test_train_takes_the_best_settings_and_comes_to_the_same_test_metrics(
 
 def test_a_search_of_one_trial_has_the_settings_given_for_its_best(numbers, capsys):
     assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
-    assert "No trial was better than the settings given" in capsys.readouterr().out
+    assert "No trial was better than the given settings" in capsys.readouterr().out
     told = json.loads(Path("t/result.json").read_text())
     assert told["best"]["settings"] == {"alpha": 0.5, "strength": 1.0, "learning_rate": 0.005}
     assert told["test"]["best"] == told["test"]["given"]
@@ -848,7 +851,7 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     child.send_signal(signal.SIGINT)
     _, told = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert "the same command goes on from here" in told
+    assert "the same command resumes it" in told
     assert "Traceback" not in told
     done = finished()
     assert 0 < done < 90
@@ -861,7 +864,7 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
 def test_a_search_that_has_more_trials_than_asked_for_says_so(numbers, capsys):
     assert call("tune", numbers, "--out", "t", "--divergence", "KL", *FEW) == 0
     assert call("tune", numbers, "--out", "t", "--divergence", "KL", *FEW, "--trials", "2") == 0
-    assert "4 trials, more than the 2 asked for" in capsys.readouterr().out
+    assert "4 trials, more than the 2 requested" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -965,9 +968,9 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "a command must be given, one of compare, train"),
-        (["no_such_command"], "got no_such_command; see bayesdiv --help"),
-        (["predit"], "got predit; did you mean predict?"),
+        ([], "give a command; it must be one of compare, train"),
+        (["no_such_command"], "no_such_command is not a command; it must be one of compare, train"),
+        (["predit"], "predit is not a command; did you mean predict?"),
         (["evaluate", "no_such_run"], "no_such_run"),
         (["show", "no_such_run"], "there is no run"),
         (["compare", "digits", "--divergences", "JSA:2"], "alpha must lie in [0, 1], got 2.0"),
@@ -1004,10 +1007,10 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
         (["tune", "diabetes", "--divergence", "null"], "None is not a known divergence"),
         (["tune", "diabetes", "--storage", "what://x"], "storage must be a database that opens"),
         (["tune", "nowhere.csv"], "nowhere.csv"),
-        (["show"], "show must be given RUN, as in: bayesdiv show runs/diabetes"),
-        (["report"], "report must be given RUNS, as in: bayesdiv report"),
-        (["predict", "run"], "predict must be given DATA and --out, as in: bayesdiv predict"),
-        (["train"], "train must be given DATA and --out, as in: bayesdiv train"),
+        (["show"], "show needs RUN, as in: bayesdiv show runs/diabetes"),
+        (["report"], "report needs RUNS, as in: bayesdiv report"),
+        (["predict", "run"], "predict needs DATA and --out, as in: bayesdiv predict"),
+        (["train"], "train needs DATA and --out, as in: bayesdiv train"),
     ],
 )
 def test_bad_arguments_get_one_sentence_and_exit_code_2(arguments, words, capsys):
@@ -1100,7 +1103,7 @@ def test_help_says_what_to_type_and_no_types(capsys):
         (["train", "diabetes", "--out", "run", "--batchsize", "3"], "did you mean --batch_size?"),
         (["predict", "run", "x.csv", "-o", "y.csv", "--levl=3"], "did you mean --level?"),
         (["show", "run", "--zzz"], "show has no option --zzz; see bayesdiv show --help"),
-        (["show", "run", "more"], "show takes no further 'more'; see bayesdiv show --help"),
+        (["show", "run", "more"], "show does not take 'more'; see bayesdiv show --help"),
         (["train", "diabetes", "--out", "run", "--hidden", "wide"], "such as 50,50, got wide"),
     ],
 )
@@ -1150,3 +1153,29 @@ def test_markup_in_names_shows_as_text(capsys):
     frame.to_csv("a$b^$[v].csv", index=False)
     arguments = ["--divergences", "KL", "--seeds", "1", *QUICK]
     assert call("compare", "a$b^$[v].csv", *arguments) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["diabetes", "--divergence.help", "JSA"], ["--divergence.help=JSA"]]
+)
+def test_the_help_on_a_divergence_explains_alpha_and_lists_nothing_of_torch(capsys, arguments):
+    assert call("train", *arguments) == 0
+    said = capsys.readouterr().out
+    assert "alpha, between 0 and 1, shifts the weight from q to p" in said
+    assert said.rstrip().endswith("--divergence JSA:0.3")
+    assert "torch" not in said
+    assert len(said.splitlines()) < 15
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_divergence_has_a_help(capsys, name):
+    assert call("train", "--divergence.help", name) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{name}: ")
+    there = {field.name for field in fields(getattr(divergence, name))}
+    assert ("alpha, " in said) == ("alpha" in there)
+
+
+def test_the_help_on_an_unknown_divergence_names_the_nearest(capsys):
+    assert call("train", "--divergence.help", "KLL") == 2
+    assert "KLL is not a known divergence; did you mean KL?" in capsys.readouterr().err

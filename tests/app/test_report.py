@@ -165,7 +165,7 @@ def test_the_comparison_has_the_metrics_of_the_runs_and_marks_the_best(made, pag
 
 def test_what_was_trained_is_told(pages):
     rows = dict((row[0], row[1:]) for row in tables(pages["numbers"], "What was trained")[0])
-    assert rows["divergence"] == ["KL()", "JSA(alpha=0.5)", "deterministic"]
+    assert rows["divergence"] == ["KL", "JSA:0.5", "deterministic"]
     assert rows["epochs"] == ["3", "3", "3"]
     assert rows["weights"] == ["352", "352", "352"]  # (4 + 1) 50 + (50 + 1) 2
     settings = dict((row[0], row[1:]) for row in tables(pages["numbers"], "Settings in full")[0])
@@ -559,7 +559,7 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(made, out, ca
 @pytest.mark.usefixtures("_alone")
 def test_the_command_writes_the_page_and_says_where(made, capsys):
     assert call("report", made / "numbers" / "kl", "-o", "new/page.html") == 0
-    assert "new/page.html is written" in capsys.readouterr().out
+    assert "wrote new/page.html" in capsys.readouterr().out
     assert Path("new/page.html").read_text().startswith("<!doctype html>")
     assert [path.name for path in Path("new").iterdir()] == ["page.html"]
 

@@ -62,7 +62,7 @@ def test_parts_with_and_without_a_metric_stand_in_one_table(capsys):
 @pytest.mark.parametrize(
     "error", [KeyError("x"), AssertionError(), IndexError("i"), StopIteration()]
 )
-def test_what_nobody_foresaw_is_one_sentence_and_a_traceback_in_a_file(
+def test_an_unexpected_failure_is_one_sentence_and_a_traceback_in_a_file(
     place, refused, monkeypatch, error
 ):
     def fails(_):
@@ -71,7 +71,7 @@ def test_what_nobody_foresaw_is_one_sentence_and_a_traceback_in_a_file(
     monkeypatch.setattr(show, "show", fails)
     said = refused("show", "one", code=70)
     assert type(error).__name__ in said
-    path = Path(re.search(r"report it with (\S+), which", said)[1])
+    path = Path(re.search(r"report it and attach (\S+), which", said)[1])
     assert "Traceback" in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
     path.unlink()
@@ -97,7 +97,7 @@ def test_sigterm_writes_the_checkpoint_and_one_sentence(place, refused, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.Keeper, "after", after)
         said = refused(*TRAIN, code=143)
-    assert said.endswith("bayesdiv: stopped by SIGTERM; the same command goes on from here")
+    assert said.endswith("bayesdiv: stopped by SIGTERM; the same command resumes it")
     assert signal.getsignal(signal.SIGTERM) is before
     assert runs.load_state(Path("new/checkpoint.safetensors"), {})["epoch"] == 1
     assert not Path("new/.lock").exists()

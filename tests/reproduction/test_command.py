@@ -80,7 +80,7 @@ def test_a_folder_of_results_that_is_not_there_is_told_with_what_to_do(capsys):
 def test_a_quick_run_of_a_cheap_item_ends_with_the_page_apart_from_the_real_results(capsys):
     assert call(CHEAP, "--quick", "-o", "out") == 0
     index = Path("out/quick/index.html")
-    assert f"{index} is written" in capsys.readouterr().out
+    assert f"wrote {index}" in capsys.readouterr().out
     html = index.read_text(encoding="utf-8")
     assert "Toy sizes" in html
     own = section(html, CHEAP)

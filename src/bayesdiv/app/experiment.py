@@ -33,26 +33,24 @@ WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which onl
 
 @dataclass(frozen=True)
 class Training:
-    """How a model is trained; the same for every divergence that is compared.
+    """How to train, the same for every divergence.
 
     What is None is settled for the data by `settled`: tables are learned as `bayesdiv.app.recipe`
     says, like those of the estimators.
 
     Args:
-        epochs: passes over the training data; if not given, as many updates as suit the table, or
-            100 epochs for images.
-        learning_rate: of Adam; it stays level for half of the epochs and then falls to 0.
+        epochs: passes over the training data (default: until tables converge; 100 for images).
+        learning_rate: learning rate of Adam; constant for half of the epochs, then falling to 0.
         batch_size: examples per step.
-        samples: weight draws per step and member; if not given, 4 for tables, 1 for images.
-        members: networks of the ensemble; if not given, 4 for tables, 1 for images.
-        strength: λ in front of the divergence.
-        start: posterior scale to begin with, as a fraction of the prior's; if not given, what
-            suits the divergence.
-        prior_gain: the prior's scale is this over √fan-in, layer by layer.
+        samples: weight draws per step and member (default: 4 for tables, 1 for images).
+        members: networks in the ensemble (default: 4 for tables, 1 for images).
+        strength: λ, how much the divergence counts.
+        start: initial posterior scale as a fraction of the prior's (default: by divergence).
+        prior_gain: the prior scale of each layer is this over √fan-in.
         hidden: units of each hidden layer, for tables.
         test_samples: weight draws for predictions.
-        balance: whether rare classes count for more in the loss.
-        seed: of weights, order and noise.
+        balance: give rare classes more weight in the loss.
+        seed: seed of weights, order of rows and noise.
     """
 
     epochs: int | None = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import inspect
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,19 +33,19 @@ if TYPE_CHECKING:
 
 FIRST = ("data", "target", "noise", "bias", "task", "seed")
 WRITTEN = {
-    "separator": "what parts the fields of a text file, such as ; or tab",
-    "decimal": "the decimal sign, . or ,",
-    "encoding": "of a text file, such as latin-1; UTF-8 if not given",
-    "header": "whether the first line has the names of the columns: yes or no",
-    "sheet": "of an Excel file; the first if not given",
+    "separator": "field separator of a text file, such as ; or tab",
+    "decimal": "decimal sign of a text file: . or ,",
+    "encoding": "encoding of a text file, such as latin-1 (default: UTF-8)",
+    "header": "whether the first line holds the column names: yes or no",
+    "sheet": "sheet of an Excel file (default: the first)",
 }
 READING = {
-    "likelihood": f"how a number scatters: {', '.join(FAMILIES)}, or auto",
+    "likelihood": f"noise of a numeric target: {', '.join(FAMILIES)}, or auto",
     "drop": "columns to leave out: id or id,name",
-    "categories": "columns whose numbers name something, such as codes: store or store,month",
-    "impute": "fill missing values by medians or the commonest category, and mark where",
-    "test": "a file with the rows to test on",
-    "split": "time:COLUMN tests on the latest rows, group:COLUMN keeps groups of rows in one part",
+    "categories": "numeric columns that are categories, such as codes: store or store,month",
+    "impute": "fill missing values with the median or the most common category, and mark them",
+    "test": "file with the test rows",
+    "split": "time:COLUMN tests on the latest rows; group:COLUMN keeps each group in one part",
     **WRITTEN,
 }
 
@@ -59,7 +60,7 @@ def command_parser(description: str, example: str) -> "ArgumentParser":
 
 
 def plain_help() -> "type[DefaultHelpFormatter]":
-    """A way to lay out help: what each option is for and its usual value, without its type."""
+    """Help that shows what each option is for and its default, without its type."""
     from jsonargparse import DefaultHelpFormatter
 
     class Plain(DefaultHelpFormatter):
@@ -96,9 +97,9 @@ def add_data(command: "ArgumentParser") -> None:
         type=str,
         help=f"a data set by name, such as diabetes, digits or concrete, or {KNOWN}",
     )
-    known = " or ".join(tasks.names())
-    add_text(command, "--target", "column to predict; the last if not given")
-    add_text(command, "--task", f"what the target is: {known}; else decided from its values")
+    known = ", ".join(tasks.names())
+    add_text(command, "--target", "column to predict (default: the last column)")
+    add_text(command, "--task", f"what the target is: {known} (default: decided from its values)")
     for name, said in READING.items():
         if name == "impute":
             command.add_argument("--impute", action="store_true", help=said)
@@ -106,7 +107,9 @@ def add_data(command: "ArgumentParser") -> None:
             add_text(command, f"--{name}", said)
     noise = "standard deviation of noise added once to all inputs"
     command.add_argument("--noise", type=float, default=0.0, help=noise)
-    add_text(command, "--bias", "LABEL:KEEP, a class and the share of it to keep: malignant:0.2")
+    add_text(
+        command, "--bias", "LABEL:SHARE keeps this share of the rows of a class: malignant:0.2"
+    )
 
 
 def add_written(command: "ArgumentParser") -> None:
@@ -122,7 +125,7 @@ def add_text(command: "ArgumentParser", name: str, said: str) -> None:
 
 def add_page(command: "ArgumentParser", usual: str) -> None:
     """The option that `page_path` reads."""
-    said = "file for the page, one for all of it"
+    said = "file for the page"
     command.add_argument("--out", "-o", type=str, default=usual, help=said)
 
 
@@ -192,14 +195,14 @@ def training_of(settings: "Namespace") -> Training:
 def add_divergence(command: "ArgumentParser", usual: str, said: str) -> None:
     """The option --divergence, read by `divergence_of`."""
     names = ", ".join(known())
-    said = f"NAME or NAME:ALPHA, as in JSA:0.3, of {names}, or the import path of your own{said}"
+    said = f"NAME or NAME:ALPHA, as in JSA:0.3; one of {names}, or an import path{said}"
     command.add_argument("--divergence", type=_option(_as_said), default=usual, help=said)
 
 
 def add_training(command: "ArgumentParser", skip: Iterable[str] = ()) -> None:
     """The options that `training_of` reads."""
     command.add_class_arguments(Training, skip={"hidden", *skip})
-    said = "units of each hidden layer, for tables: 50,50"
+    said = "units of each hidden layer, for tables"
     usual = ",".join(map(str, Training().hidden))
     command.add_argument("--hidden", type=_option(units), default=usual, help=said)
 
@@ -303,6 +306,27 @@ def known() -> list[str]:
     kinds = {name: getattr(divergences, name) for name in divergences.__all__}
     ours = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
     return [name for name, kind in ours.items() if Divergence in kind.__mro__[1:]]
+
+
+_SHIFTS = "between 0 and 1, shifts the weight from q to p: 0 is KL, 0.5 treats q and p alike"
+ALPHA = {
+    **dict.fromkeys(("JSA", "JSG", "WeightedKL"), _SHIFTS),
+    **dict.fromkeys(("UnmodifiedJSA", "UnmodifiedJSG"), "between 0 and 1, is the share of p"),
+    "Renyi": "0 or more, is the order; 1 is KL",
+}
+
+
+def explained(arguments: "Sequence[str]") -> str:
+    """What `--divergence.help NAME` prints; nothing where it is not among the arguments."""
+    parts = " ".join(arguments).replace("--divergence.help=", "--divergence.help ").split()
+    if "--divergence.help" not in parts:
+        return ""
+    name = "".join(parts[parts.index("--divergence.help") + 1 :][:1]).partition(":")[0] or "JSA"
+    if name not in known():
+        raise ValueError(unknown(name, ""))
+    about = inspect.cleandoc(getattr(divergences, name).__doc__).partition("\n\nExamples:")[0]
+    alpha = f"\n\nalpha, {ALPHA[name]}. Give it after a colon." if name in ALPHA else ""
+    return f"{name}: {about}{alpha}\n\nExample: --divergence {name}{':0.3' if alpha else ''}"
 
 
 def unknown(text: str, other: str) -> str:

@@ -311,13 +311,13 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, 
 
 
 def loss(settings: Mapping[str, Any]) -> str:
-    """The divergence of a run with its fields, as code has it.
+    """The divergence of a run with its fields, as the command line takes it.
 
     Examples:
         >>> loss({"divergence": {"kind": "JSA", "alpha": 0.3}})
-        'JSA(alpha=0.3)'
+        'JSA:0.3'
     """
     fields = dict(settings["divergence"] or {"kind": "deterministic"})
-    kind = fields.pop("kind")
-    values = ", ".join(f"{key}={value}" for key, value in fields.items())
-    return f"{kind}({values})" if settings["divergence"] else str(kind)
+    kind = str(fields.pop("kind"))
+    values = [f"{value}" if key == "alpha" else f"{key}={value}" for key, value in fields.items()]
+    return f"{kind}:{','.join(values)}" if values else kind

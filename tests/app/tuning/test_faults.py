@@ -92,7 +92,7 @@ def test_sigterm_ends_the_command_and_its_workers_with_one_sentence(tmp_path):
     finally:
         child.kill()
     assert child.returncode == 143
-    assert "stopped by SIGTERM; the same command goes on from here" in said
+    assert "stopped by SIGTERM; the same command resumes it" in said
     assert "Traceback" not in said
     states = [tried.state for tried in studies.trials(search)]
     assert sorted(states) == ["stopped"] * 2 + ["waiting"] * 9

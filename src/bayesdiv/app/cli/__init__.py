@@ -28,15 +28,15 @@ require()
 ORDER = ("compare", "train")  # what to start with comes first in the list of commands
 DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
 EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
-GOES_ON = {"train", "tune"}  # commands that go on from where they were stopped
+GOES_ON = {"train", "tune"}  # commands that resume where they were stopped
 _MISTAKES = (argparse.ArgumentTypeError, ValueError, TypeError, RecursionError)  # in arguments
-UNFORESEEN = 70  # exit code of a mistake of ours, EX_SOFTWARE of sysexits.h
+UNFORESEEN = 70  # exit code of our own mistakes, EX_SOFTWARE of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2.
 
-    What nobody foresaw is one sentence too, with the path of its traceback and exit code 70.
+    An unexpected failure is one sentence too, with the path of its traceback and exit code 70.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     _answered(arguments)
@@ -48,19 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run(arguments)
     except KeyboardInterrupt as stop:
         by = " by SIGTERM" if isinstance(stop, Terminated) else ""
-        goes_on = "; the same command goes on from here" if command in GOES_ON else ""
+        goes_on = "; the same command resumes it" if command in GOES_ON else ""
         errors.print(f"[bold]bayesdiv:[/] stopped{by}{goes_on}", soft_wrap=True)
         sys.exit(code_of(stop))
     except MemoryError:
-        complain("there is not enough memory for this: take fewer rows, units or samples")
+        complain("there is not enough memory for this: use fewer rows, units or samples")
     except Exception as error:
         said = f"{type(error).__name__}: {error}"[:200]
         descriptor, kept = tempfile.mkstemp(prefix="bayesdiv-")  # for its user's eyes alone
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(traceback.format_exc())
         complain(
-            f"{command} failed in a way that nobody foresaw ({said}): please report it with "
-            f"{kept}, which says where",
+            f"{command} failed unexpectedly ({said}): please report it and attach "
+            f"{kept}, which holds the traceback",
             UNFORESEEN,
         )
 
@@ -70,21 +70,23 @@ def _run(arguments: Sequence[str]) -> None:
     from jsonargparse import ArgumentError
 
     from bayesdiv.app.config import check
-    from bayesdiv.app.console import complain
-    from bayesdiv.app.options import together
+    from bayesdiv.app.console import complain, say
+    from bayesdiv.app.options import explained, together
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     if "OMP_NUM_THREADS" not in os.environ:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
     try:
+        if about := explained(arguments):
+            return say(about)
         check(arguments)
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(together(arguments)))
     except OSError as error:  # such as a name that is too long for a file
         complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
     except OverflowError:
-        complain("a number in an argument or in the config is larger than a computer's can be")
+        complain("a number in an argument or in the config is too large")
     except (*_MISTAKES, ArgumentError) as error:
         complain(_plain(str(error), arguments[0]))
     try:
@@ -100,7 +102,7 @@ def commands() -> dict[str, str]:
 
     Examples:
         >>> commands()["show"]
-        'what a run is and how it went, or how far it has come'
+        'print the settings and results of a run, or its progress'
     """
     paths = [path for folder in __path__ for path in Path(folder).glob("[!_]*.py")]
     paths.sort(key=lambda path: (*(path.stem != name for name in ORDER), path.stem))
@@ -110,7 +112,7 @@ def commands() -> dict[str, str]:
 
 
 def _answered(arguments: Sequence[str]) -> None:
-    """Answer --version, --help and what is no command here, before anything heavy is imported."""
+    """Answer --version, --help and unknown commands before anything heavy is imported."""
     plain = argparse.ArgumentParser("bayesdiv", description=DESCRIPTION, epilog=EPILOG)
     plain.add_argument("--version", action="version", version=f"bayesdiv {bayesdiv.__version__}")
     known = commands()
@@ -120,13 +122,10 @@ def _answered(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0] not in known:
         if {"-h", "--help", "--version"} & set(arguments[:1]):
             plain.parse_args(arguments)
-        got = f", got {arguments[0]}" if arguments else ""
+        wrong = f"{arguments[0]} is not a command" if arguments else "give a command"
         close = difflib.get_close_matches(arguments[0], known, n=1) if arguments else []
-        got += f"; did you mean {close[0]}?" if close else ""
-        sys.stderr.write(
-            f"bayesdiv: a command must be given, one of {', '.join(known)}{got}; "
-            "see bayesdiv --help\n"
-        )
+        hint = f"did you mean {close[0]}?" if close else f"it must be one of {', '.join(known)}"
+        sys.stderr.write(f"bayesdiv: {wrong}; {hint}\n")
         sys.exit(2)
 
 
@@ -182,7 +181,7 @@ def _plain(message: str, command: str) -> str:
 def _surplus(command: str, given: str) -> str:
     """What to say of an option that a command does not have."""
     if not given.startswith("-"):
-        return f"{command} takes no further {given!r}; see bayesdiv {command} --help"
+        return f"{command} does not take {given!r}; see bayesdiv {command} --help"
     known = [
         name for action in _module(command).parser()._actions for name in action.option_strings
     ]
@@ -196,10 +195,10 @@ def _needed(command: str, names: Sequence[str]) -> str:
 
     Examples:
         >>> _needed("show", ["run"])
-        'show must be given RUN, as in: bayesdiv show runs/diabetes'
+        'show needs RUN, as in: bayesdiv show runs/diabetes'
     """
     own = _module(command).parser()
     by_place = {action.dest for action in own._actions if not action.option_strings}
     shown = [name.upper() if name in by_place else f"--{name}" for name in names]
     listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-    return f"{command} must be given {listed}, as in: {own.epilog.removeprefix('Example: ')}"
+    return f"{command} needs {listed}, as in: {own.epilog.removeprefix('Example: ')}"

@@ -40,8 +40,8 @@ NUMBERS, FIGURE = "comparison.json", "comparison.png"
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Train several losses on the same splits and print one table, over several seeds, with "
-        "simple models of scikit-learn beside them.",
+        "Train several losses on the same splits with several seeds, and print one table with "
+        "simple scikit-learn models for comparison.",
         "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
     )
     add_data(command)
@@ -50,16 +50,16 @@ def parser() -> ArgumentParser:
         type=str,
         nargs="+",
         default=["KL", "JSG:0.1", "JSA:0.5", "deterministic"],
-        help="names, with alpha after a colon: KL JSA:0.3; deterministic is the plain network",
+        help="losses to compare, with alpha after a colon; deterministic is a plain network",
     )
     command.add_argument(
-        "--seeds", type=int, default=3, help="how many repetitions with other splits and weights"
+        "--seeds", type=int, default=3, help="repetitions, each with its own split and weights"
     )
     add_text(
         command,
         "--out",
-        "folder for the figure and its numbers; comparisons/NAME if not given, or NAME-2 and so on "
-        "where there is one already",
+        "folder for the figure and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
+        "that exists)",
     )
     add_training(command, skip={"seed"})
     return command
@@ -104,7 +104,7 @@ def compare(settings: Namespace) -> None:
                 tested = experiment.predict(splits.test.x), splits.test.y
                 predictions.setdefault(name, []).append(tested)
         if not predictions:
-            raise Diverged("no loss came to its end: lower the learning rate or the strength")
+            raise Diverged("every loss diverged: lower the learning rate or the strength")
         told = {"settings": plain, "results": results, "diverged": diverged, "baselines": beside}
         kept = {name: found for name, found in histories.items() if found}
         try:
@@ -201,14 +201,14 @@ def _row(
 
 
 def _caption(keys: Sequence[str], splits: Splits, won: bool, lacking: Sequence[str]) -> str:
-    parts = ["* better than every other row beyond the 95 % interval of the difference"]
+    parts = ["* better than every other row: the 95 % interval of the difference excludes 0"]
     if not won:
         parts = ["no row is better than every other beyond the 95 % interval of the difference"]
     if "coverage" in keys:
-        parts.append("coverage: share of targets in the 90 % interval, best next to 0.9")
+        parts.append("coverage: share of targets inside the 90 % interval; best near 0.9")
     if "false_negative_rate" in keys and isinstance(splits.task, Classification):
-        parts.append(f"missed: share of class {splits.task.classes[1]} that was not found")
-    parts += [f"{metric.title(key)}: of the seeds whose test rows have any" for key in lacking]
+        parts.append(f"missed: share of class {splits.task.classes[1]} that was not recognised")
+    parts += [f"{metric.title(key)}: over the seeds for which it is defined" for key in lacking]
     return "; ".join(parts)
 
 

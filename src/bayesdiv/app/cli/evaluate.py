@@ -1,4 +1,4 @@
-"""`bayesdiv evaluate`: print the metrics of a run, on its own rows or on those of another file."""
+"""`bayesdiv evaluate`: print the metrics of a run on its own rows or on a new file."""
 
 from pathlib import Path
 
@@ -15,20 +15,20 @@ from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Print the metrics of a run: of its own validation and test rows, or of a new file.",
+        "Print the metrics of a run on its own validation and test rows, or on a new file.",
         "bayesdiv evaluate runs/diabetes new.csv",
     )
     command.add_argument("run", type=str, help="folder of a run")
     command.add_argument(
-        "new", type=str, nargs="?", help=f"{KNOWN} with the columns of training and the target"
+        "new", type=str, nargs="?", help=f"{KNOWN} with the columns used in training and the target"
     )
-    add_text(command, "--data", "the file of training, where it has moved")
+    add_text(command, "--data", "the training file, if it has moved")
     add_written(command)
     return command
 
 
 def evaluate(settings: Namespace) -> None:
-    """Print the metrics of a run, computed anew."""
+    """Compute and print the metrics of a run."""
     experiment, told = restore(Path(settings.run), settings.data)
     if settings.new is None:
         splits = reloaded(experiment, told, settings.run)
@@ -45,7 +45,7 @@ def evaluate(settings: Namespace) -> None:
     if not good.any():
         raise DataError(f"{settings.new} must have a row that can be read, got: {problems[0]}")
     if not good.all():
-        note(f"rows left out, as they cannot be read or have no target: {(~good).sum()}")
+        note(f"rows left out because they cannot be read or have no target: {(~good).sum()}")
     task, there = task_of(told), frame[good]
     found = task.measured(experiment.predict(encoder.encode(there)), task.encode(there[target]))
     print_metrics({"new": found}, settings.new)

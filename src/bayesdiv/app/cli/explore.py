@@ -1,4 +1,4 @@
-"""`bayesdiv explore`: an article in which numbers can be dragged and the divergences follow."""
+"""`bayesdiv explore`: write the interactive article "Why bounded?"."""
 
 import webbrowser
 
@@ -12,8 +12,8 @@ from bayesdiv.app.options import add_page, command_parser, page_path
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Write the article 'Why bounded?' for the browser: KL, JS-G and JS-A follow numbers that "
-        "can be dragged, and three networks are trained in the page.",
+        "Write the article 'Why bounded?' for the browser: drag its numbers and watch KL, JS-G and "
+        "JS-A follow, while three networks train in the page.",
         "bayesdiv explore --open",
     )
     add_page(command, "explore.html")
@@ -25,6 +25,6 @@ def explore(settings: Namespace) -> None:
     """Write the page and say where."""
     path = page_path(settings)
     runs.write(path, page().encode())
-    say(f"{path} is written: open it in a browser")
+    say(f"wrote {path}: open it in a browser")
     if settings.open and not webbrowser.open(path.resolve().as_uri()):
         raise RuntimeError(f"no browser could be started: open {path} yourself")

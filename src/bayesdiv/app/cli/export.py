@@ -1,4 +1,4 @@
-"""`bayesdiv export`: write a run as one file that other programs can run, with its uncertainty."""
+"""`bayesdiv export`: write a run as one file that predicts without bayesdiv."""
 
 from pathlib import Path
 from typing import Literal
@@ -29,19 +29,19 @@ PRECISIONS: dict[str, Precision] = {
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Write a run as one file from raw columns to means, intervals and probabilities: .onnx for "
-        "onnxruntime and others, .pt2 for torch. Neither needs bayesdiv to run.",
+        "Write a run as one file that turns raw columns into means, intervals and probabilities: "
+        ".onnx for onnxruntime and others, .pt2 for torch. Neither needs bayesdiv to run.",
         "bayesdiv export runs/diabetes diabetes.onnx",
     )
     command.add_argument("run", type=str, help="folder of a run")
     command.add_argument("out", type=str, help="the .onnx or .pt2 file to write")
     command.add_argument("--samples", type=int, default=20, help="weight draws in the file")
-    most = "draws out of which the samples are chosen, so that predictions change least"
+    most = "draws to choose the samples from, so that predictions change least"
     command.add_argument("--among", type=int | None, default=None, help=most)
-    command.add_argument("--level", type=float, default=0.9, help="of the predictive interval")
+    command.add_argument("--level", type=float, default=0.9, help="level of the interval")
     kinds = Literal["float32", "float16", "bfloat16", "int8"]
     command.add_argument("--precision", type=kinds, default="float32", help="of the stored draws")
-    add_text(command, "--data", "the file of training, where it has moved")
+    add_text(command, "--data", "the training file, if it has moved")
     return command
 
 
@@ -77,7 +77,7 @@ def _data(experiment: Experiment, told: dict[str, object], settings: Namespace) 
     except DataError as error:
         if settings.among is not None:
             raise
-        note(f"the change of the NLL is not known: {error}")
+        note(f"the change in NLL could not be computed: {error}")
         return None
 
 

@@ -20,20 +20,20 @@ from bayesdiv.app.training import unlike
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Predict the rows of a file with a trained run; adds columns to a copy of the table, with "
-        "a number after the name of one that it has already. Rows that cannot be read have their "
-        "reason in the column problem.",
+        "Predict the rows of a file with a trained run. Writes a copy of the table with additional "
+        "columns; if a name is already used, the new one gets a number. The column problem says "
+        "why a row could not be read.",
         "bayesdiv predict runs/diabetes new.csv -o predicted.csv",
     )
     command.add_argument("run", type=str, help="folder of a run")
-    command.add_argument("data", type=str, help=f"{KNOWN} with the columns of training")
-    command.add_argument("--out", "-o", type=str, required=True, help="a .csv file to write")
-    command.add_argument("--level", type=float, default=0.9, help="of the predictive interval")
+    command.add_argument("data", type=str, help=f"{KNOWN} with the columns used in training")
+    command.add_argument("--out", "-o", type=str, required=True, help="the .csv file to write")
+    command.add_argument("--level", type=float, default=0.9, help="level of the interval")
     command.add_argument(
         "--false_alarms",
         type=float,
         default=0.05,
-        help="share of rows like those of training that the column unlike_training may flag",
+        help="share of ordinary rows that the column unlike_training may flag",
     )
     add_written(command)
     return command
@@ -74,8 +74,8 @@ def predict(settings: Namespace) -> None:
     say(f"{rows}: {out} with {', '.join(added)}")
     if unusual is not None and unusual.any():
         note(
-            f"rows unlike those of training: {unusual.sum()}, with {settings.false_alarms:.3g} of "
-            "usual rows as false alarms; see the column unlike_training"
+            f"rows unlike the training data: {unusual.sum()}, at a false alarm rate of "
+            f"{settings.false_alarms:.3g}; see the column unlike_training"
         )
     if not good.all():
         first = int(good.argmin())

@@ -18,7 +18,7 @@ def parser() -> ArgumentParser:
         "bayesdiv report runs/kl runs/jsa -o report.html",
     )
     command.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
-    add_text(command, "--data", "the file of training, where it has moved")
+    add_text(command, "--data", "the training file, if it has moved")
     add_page(command, "report.html")
     return command
 
@@ -30,4 +30,4 @@ def report(settings: Namespace) -> None:
     with errors.status("reading") as line:
         content = page(folders, lambda text: line.update(escape(text)), data=settings.data)
     runs.write(path, content.encode())
-    say(f"{path} is written: open it in a browser")
+    say(f"wrote {path}: open it in a browser")

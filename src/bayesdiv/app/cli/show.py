@@ -1,4 +1,4 @@
-"""`bayesdiv show`: what a run is and how it went, or how far it has come."""
+"""`bayesdiv show`: print the settings and results of a run, or its progress."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,9 @@ from bayesdiv.metrics import TABLE as METRICS
 
 
 def parser() -> ArgumentParser:
-    command = command_parser("Print what a run is and how it went.", "bayesdiv show runs/diabetes")
+    command = command_parser(
+        "Print the settings and results of a run, or its progress.", "bayesdiv show runs/diabetes"
+    )
     command.add_argument("run", type=str, help="folder of a run, finished or not")
     return command
 
@@ -54,13 +56,13 @@ def _show_unfinished(folder: Path) -> None:
         last = history[-1]
         found = {key: last[f"validation_{key}"] for key in METRICS if f"validation_{key}" in last}
         print_metrics({"validation": found}, f"Metrics after epoch {last['epoch']}")
-    say(f"{folder} is not finished: the same train command goes on where it was stopped")
+    say(f"{folder} is not finished: the same train command resumes it")
 
 
 def _table(
     folder: Path, experiment: Experiment, told: Mapping[str, Any], how: Mapping[str, object]
 ) -> Table:
-    table = Table(title=escape(f"Run {folder}"), show_header=False)
+    table = Table(title=escape(f"Run {folder}"), box=None, padding=(0, 2, 0, 0), show_header=False)
     rows = {
         "data": told["data"].get("data", ""),
         "target": told["target"],
@@ -72,5 +74,6 @@ def _table(
         **how,
     }
     for name, value in rows.items():
-        table.add_row(name, escape(str(value)))
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        table.add_row(name, "–" if shown is None else escape(str(shown)))
     return table

@@ -22,11 +22,11 @@ from bayesdiv.app.options import (
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Train one network and write a run; a run that was stopped goes on with the same command.",
+        "Train one network and write a run. If it is stopped, the same command resumes it.",
         "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",
     )
     add_data(command)
-    command.add_argument("--config", action="config", help="a YAML file with any of these settings")
+    command.add_argument("--config", action="config", help="YAML file with any of these settings")
     add_divergence(command, "JSA:0.3", "; deterministic for a plain network")
     command.add_argument("--out", type=str, required=True, help="folder of the run")
     add_training(command)
@@ -41,8 +41,7 @@ def train(settings: Namespace) -> None:
     note(*splits.notes)
     folder = Path(settings.out)
     with Pace() as pace:
-        name = "deterministic" if divergence is None else repr(divergence)
-        tell = pace.teller(name, training.length)
+        tell = pace.teller(settings.divergence, training.length)
         _, result = trainings.train(
             splits, divergence, training, folder=folder, source=data_settings(settings), tell=tell
         )

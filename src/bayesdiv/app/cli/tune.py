@@ -24,9 +24,9 @@ from bayesdiv.divergence import Divergence
 
 def parser() -> ArgumentParser:
     command = options.command_parser(
-        "Search alpha, strength and learning rate on the validation data; the settings given are "
-        "tried first, and all others stay as they are. The same command goes on after a stop.",
-        "bayesdiv tune diabetes --divergence JSA --trials 30 --workers 2",
+        "Search alpha, strength and learning rate on the validation data. The given settings are "
+        "tried first; all others stay fixed. If it is stopped, the same command resumes it.",
+        "bayesdiv tune diabetes --divergence JSA:0.3 --trials 30 --workers 2",
     )
     options.add_data(command)
     options.add_divergence(command, "JSA", "; its alpha is searched if it has one")
@@ -34,29 +34,27 @@ def parser() -> ArgumentParser:
         "--aim",
         type=str,
         default="nll",
-        help="validation metric that decides which trial is best: nll (lowest) for any data, "
-        "accuracy (highest) or ece (lowest) for classes, rmse (lowest) for a regression",
+        help="validation metric to optimise: nll for any data, accuracy or ece for classes, rmse "
+        "for a regression",
     )
-    command.add_argument("--trials", type=int, default=30, help="how many in all")
+    command.add_argument("--trials", type=int, default=30, help="total number of trials")
     command.add_argument("--workers", type=int, default=1, help="processes that share the trials")
     command.add_argument(
-        "--folds", type=int, default=3, help="trainings per trial, each validated on other rows"
+        "--folds", type=int, default=3, help="trainings per trial, each validated on different rows"
     )
     how: Any = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
     for name, usual in RANGES.items():
         ends = [usual.low, usual.high]
-        command.add_argument(f"--{name}_range", **how, default=ends, help="searched between these")
-    shared = "URL of a database to share with other machines; a file in the folder if not given"
+        command.add_argument(f"--{name}_range", **how, default=ends, help="range to search")
+    shared = "URL of a database shared with other machines (default: a file in the folder)"
     options.add_text(command, "--storage", shared)
-    options.add_text(
-        command, "--out", "folder of the results; tunings/NAME-DIVERGENCE if not given"
-    )
+    options.add_text(command, "--out", "folder of the results (default: tunings/NAME-DIVERGENCE)")
     options.add_training(command)
     return command
 
 
 def tune(settings: Namespace) -> None:
-    """Search, then train the best settings and those given afresh and compare them on test data."""
+    """Search, then train the best and the given settings again and compare them on test data."""
     divergence, ranges = options.divergence_of(settings.divergence), _ranges(settings)
     if divergence is None:
         raise ValueError(options.unknown("None", "or an import path"))
@@ -71,7 +69,7 @@ def tune(settings: Namespace) -> None:
     for key, value in outside(divergence, training, ranges).items():
         note(
             f"{key} is {value:g}, outside the range {ranges[key].low:g} to {ranges[key].high:g} "
-            "that is searched, so the settings given are not the first trial"
+            "that is searched, so the given settings are not the first trial"
         )
     # On another machine the same file may lie elsewhere.
     data = {**options.data_settings(settings), "data": Path(settings.data).name}
@@ -92,7 +90,7 @@ def tune(settings: Namespace) -> None:
     best = results.write(folder, options.data_settings(settings), tuned, tried)
     results.draw(search, folder, f"validation {metric.title(settings.aim)}")
     say(f"Trials: {folder / results.TRIALS}, drawn in {folder / results.FIGURE}")
-    with errors.status("training the best settings and those given afresh"):
+    with errors.status("training the best settings and the given ones again"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / results.BEST}; train them with")
     say(f"  bayesdiv train {settings.data} {best} --out runs/{name}")
@@ -114,7 +112,7 @@ def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
 
 @contextlib.contextmanager
 def _shown(search: Search) -> Iterator[Tell | None]:
-    """A line that says how far the search has come, where there is a terminal."""
+    """A line with the progress of the search, on a terminal."""
     if not errors.is_terminal:
         yield None
         return
@@ -125,7 +123,7 @@ def _shown(search: Search) -> Iterator[Tell | None]:
 def _count(tried: Sequence[Tried], wanted: int) -> str:
     finished = sum(trial.state in ("complete", "pruned") for trial in tried)
     if finished > wanted:
-        return f"{finished} trials, more than the {wanted} asked for"
+        return f"{finished} trials, more than the {wanted} requested"
     running = sum(trial.state == "running" for trial in tried)
     return f"{finished} of {wanted} trials" + f", {running} running" * bool(running)
 
@@ -160,11 +158,11 @@ def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair])
         found[which] = found["best"] if same else trainings.train(splits, *pair)[1]["test"]
     names = {name: RANGES[name] for name in tuned.best.settings}
     columns = [*names, *found["best"]]
-    table = numbers(f"{splits.name}: test data, trained afresh", "settings", columns)
+    table = numbers(f"{splits.name}: test data, trained again", "settings", columns)
     for which, pair in pairs.items():
         cells = [f"{value:.3g}" for value in given(*pair, names).values()]
         table.add_row(which, *cells, *(spread([value]) for value in found[which].values()))
     output.print(table)
     if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
-        say("No trial was better than the settings given.")
+        say("No trial was better than the given settings.")
     runs.write_json(folder / results.RESULT, {"best": tuned.best._asdict(), "test": found})
