@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bayesdiv.app.data.columns import Dates, Filled, Kind, Numeric
+from bayesdiv.app.data.columns import Dates, Kind, Numeric
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
@@ -22,15 +22,11 @@ def columns_of(encoder: Encoder) -> list[Column]:
 
 
 def _column(column: Kind) -> Column:
-    if isinstance(column, Filled):
-        bare, fill = column.of, column.fill
-    else:
-        bare, fill = column, None
-    if isinstance(bare, Numeric):
-        unit = "days since 1970" if isinstance(bare, Dates) else bare.unit
-        return Number(bare.name, bare.loc, bare.scale, unit, None if fill is None else float(fill))
-    place = None if fill is None else bare.categories.index(str(fill))
-    return Category(bare.name, bare.categories, place)
+    if isinstance(column, Numeric):
+        unit = "days since 1970" if isinstance(column, Dates) else column.unit
+        return Number(column.name, column.loc, column.scale, unit, column.fill)
+    place = None if column.fill is None else column.categories.index(column.fill)
+    return Category(column.name, column.categories, place)
 
 
 def target_of(task: Task, name: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
-from bayesdiv.app.data.columns import Dates, Filled, Numeric, OneHot
+from bayesdiv.app.data.columns import Dates, Numeric, OneHot
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load, opened, parted
 from bayesdiv.app.data.splits import DataError
@@ -149,7 +149,7 @@ def test_missing_values_are_filled_as_scikit_learn_does_and_marked():
     np.testing.assert_array_equal(x[:, 4], frame["town"].isna())
     again = Encoder.from_json(encoder.to_json())
     assert again == encoder
-    assert isinstance(again.columns[0], Filled)
+    assert again.columns[0].fill is not None
 
 
 def test_filling_is_asked_for_and_noted():
@@ -168,8 +168,8 @@ def test_an_odd_word_among_numbers_is_filled_too():
     table = checked(frame, "rows", target="y", impute=True)
     assert "missing values are filled and marked: 1 in 'age'" in table.notes
     kinds = {column.name: column for column in split(table).encoder.columns}
-    assert isinstance(kinds["age"], Filled)
-    assert isinstance(kinds["age"].of, Numeric)
+    assert kinds["age"].fill is not None
+    assert isinstance(kinds["age"], Numeric)
     new = pd.Series(["30", "unknown", None, "3 or 4"], name="age")
     told = kinds["age"].problems(new)
     assert told == ["", "", "", "column 'age' must hold numbers, got '3 or 4'"]

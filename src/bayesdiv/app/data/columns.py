@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -30,21 +30,32 @@ class Numeric:
         loc: mean of the training rows.
         scale: their standard deviation.
         unit: what stands beside each number of the training rows, such as € or %.
+        fill: median of the training rows in place of missing values, which a further column of x
+            marks by 1; None where no value was missing, and none may be.
+
+    Examples:
+        >>> import pandas as pd
+        >>> column = pd.Series([1.0, None, 5.0], name="age")
+        >>> Numeric.fit(column).encode(column).tolist()
+        [[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     """
 
     name: str
     loc: float
     scale: float
     unit: str = ""
-    width: ClassVar[int] = 1  # how many columns of x it takes
+    fill: float | None = field(default=None, kw_only=True)
     called: ClassVar[str] = "numbers"
 
     @classmethod
     def fit(cls, column: "Series") -> "Numeric | None":
         """Mean and standard deviation (by 1/N) of the rows; None where they are constant."""
-        how = cls.learned(column)
-        values = cls(str(column.name), 0.0, 1.0, **how).values(column)
-        _check_all(column, values, cls.called)
+        there = column.dropna()
+        if not len(there):
+            return None
+        how = cls.learned(there)
+        values = cls(str(column.name), 0.0, 1.0, **how).values(there)
+        _check_all(there, values, cls.called)
         with np.errstate(over="ignore", invalid="ignore"):
             loc, scale, width = float(values.mean()), float(values.std()), np.ptp(values)
         if not (math.isfinite(loc) and math.isfinite(scale)):
@@ -55,43 +66,52 @@ class Numeric:
         # What differs by rounding alone, such as 0.1 + 0.2 and 0.3, is constant.
         if scale == 0 or not width > 10 * np.finfo(np.float64).eps * np.abs(values).max():
             return None
-        return cls(str(column.name), loc, scale, **how)
+        fill = float(np.median(values)) if len(there) < len(column) else None
+        return cls(str(column.name), loc, scale, **how, fill=fill)
 
     @classmethod
     def learned(cls, column: "Series") -> dict[str, Any]:
         """What there is to know about the way in which these values are written."""
         return {"unit": unit_of(column) or ""}
 
+    @property
+    def width(self) -> int:
+        """How many columns of x it takes."""
+        return 1 if self.fill is None else 2
+
     def values(self, column: "Series") -> NDArray[np.float64]:
         """The column as floats, NaN where a value is no number or has another unit."""
         return parsed(column, self.unit)
 
-    def _scaled(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _read(self, column: "Series") -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Values, the same standardised, and where they were filled: also for words alone."""
+        values, gaps = self.values(column), np.zeros(len(column), dtype=bool)
+        if self.fill is not None:
+            wordy = [isinstance(v, str) and not any(map(str.isdigit, v)) for v in column]
+            gaps = column.isna().to_numpy() | np.array(wordy, dtype=bool)
+            values = np.where(gaps, float(self.fill), values)
         with np.errstate(over="ignore", invalid="ignore"):
-            return ((values - self.loc) / self.scale).astype(np.float32)
+            return values, ((values - self.loc) / self.scale).astype(np.float32), gaps
 
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
-        values = self.values(column)
-        rule = f"column {self.name!r} must hold"
+        values, scaled, _ = self._read(column)
         found = [""] * len(column)
-        for row in np.flatnonzero(~np.isfinite(self._scaled(values))):
+        for row in np.flatnonzero(~np.isfinite(scaled)):
+            rule = self.called + f" in {self.unit}" * bool(self.unit)
             got = "none" if column.isna().iloc[row] else repr(_shown(column.iloc[row]))
-            found[row] = f"{rule} {self.called}{f' in {self.unit}' * bool(self.unit)}, got {got}"
             if not math.isnan(values[row]):
-                found[row] = (
-                    f"{rule} finite numbers of the training rows' size, got {values[row]:g}"
-                )
+                rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
+            found[row] = f"column {self.name!r} must hold {rule}, got {got}"
         return found
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Standardised values, (rows, 1)."""
-        values = self.values(column)
-        scaled = self._scaled(values)
+        """Standardised values, and ones where they were filled, (rows, width)."""
+        values, scaled, gaps = self._read(column)
         if not np.isfinite(scaled).all():
             _check_all(column, values, self.called)
             raise _in_row(self.problems(column))
-        return scaled[:, None]
+        return np.column_stack([scaled, gaps.astype(np.float32)])[:, : self.width]
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,7 @@ class Dates(Numeric):
     Examples:
         >>> import pandas as pd
         >>> Dates.fit(pd.Series(["1.2.1970", "13.2.1970"], name="day"))
-        Dates(name='day', loc=37.0, scale=6.0, unit='', format='%d.%m.%Y')
+        Dates(name='day', loc=37.0, scale=6.0, unit='', fill=None, format='%d.%m.%Y')
     """
 
     format: str = ""
@@ -128,103 +148,53 @@ class Dates(Numeric):
 
 @dataclass(frozen=True)
 class OneHot:
-    """A column of categories: each has a column of x, 1 in the rows that have it and else 0."""
+    """A column of categories: each has a column of x, 1 in the rows that have it and else 0.
+
+    Args:
+        name: of the column.
+        categories: of the training rows.
+        fill: the commonest in place of missing values, as in `Numeric`.
+    """
 
     name: str
     categories: tuple[str, ...]
+    fill: str | None = field(default=None, kw_only=True)
 
     @property
     def width(self) -> int:
         """How many columns of x it takes."""
-        return len(self.categories)
+        return len(self.categories) + (self.fill is not None)
 
     @classmethod
     def fit(cls, column: "Series") -> "OneHot | None":
         """The categories of the rows; None where they are constant."""
-        categories = labels_of(column)
-        return cls(str(column.name), categories) if len(categories) > 1 else None
+        there = column.dropna()
+        categories = labels_of(there)
+        if len(categories) < 2:
+            return None
+        fill = there.map(label_of).mode().iloc[0] if len(there) < len(column) else None
+        return cls(str(column.name), categories, fill=fill)
 
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
         rule = f"column {self.name!r} must have one of the training rows' values "
-        labels = column.astype(object).map(label_of, na_action="ignore")
-        wrong = (
-            labels.map(repr, na_action="ignore")
-            .fillna("none")
-            .radd(f"{rule}{quoted(self.categories)}, got ")
-        )
+        labels = self._labels(column)
+        got = labels.map(repr, na_action="ignore").fillna("none")
+        wrong = got.radd(f"{rule}{quoted(self.categories)}, got ")
         return list(wrong.mask(labels.isin(self.categories), ""))
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Zeros and ones, (rows, categories)."""
-        return np.eye(self.width, dtype=np.float32)[codes_of(column, self.categories)]
+        """Zeros and ones, and ones where values were filled, (rows, width)."""
+        codes = codes_of(self._labels(column), self.categories)
+        x = np.eye(len(self.categories), dtype=np.float32)[codes]
+        return np.column_stack([x, column.isna().to_numpy(dtype=np.float32)])[:, : self.width]
+
+    def _labels(self, column: "Series") -> "Series":
+        labels = column.astype(object).map(label_of, na_action="ignore")
+        return labels if self.fill is None else labels.fillna(self.fill)
 
 
-@dataclass(frozen=True)
-class Filled:
-    """A column with missing values: filled, and a further column of x that is 1 where it was.
-
-    Args:
-        of: how the filled column is encoded.
-        fill: median of the numbers, or the commonest category, of the training rows.
-
-    Examples:
-        >>> import pandas as pd
-        >>> column = pd.Series([1.0, None, 5.0], name="age")
-        >>> Filled.fit(column).encode(column).tolist()
-        [[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
-    """
-
-    of: Numeric | OneHot
-    fill: float | str
-
-    @property
-    def name(self) -> str:
-        """Of the column."""
-        return self.of.name
-
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return self.of.width + 1
-
-    @classmethod
-    def fit(cls, column: "Series") -> "Filled | None":
-        """How the values that are there are encoded; None where these are constant."""
-        there = column.dropna()
-        kind = kind_of(there)
-        of = kind.fit(there) if len(there) else None
-        if isinstance(of, Numeric):
-            return cls(of, float(np.median(of.values(there))))
-        return None if of is None else cls(of, label_of(there.map(label_of).mode().iloc[0]))
-
-    def problems(self, column: "Series") -> list[str]:
-        """What hinders each row, or nothing."""
-        found = self.of.problems(column)
-        return ["" if no else text for no, text in zip(self._missing(column), found, strict=True)]
-
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        """The filled column, and ones where it was filled, (rows, width)."""
-        import pandas as pd
-
-        missing = self._missing(column)
-        part = np.zeros((len(column), self.of.width), dtype=np.float32)
-        part[~missing] = self.of.encode(column[~missing])
-        if isinstance(self.of, OneHot):
-            part[missing] = self.of.encode(pd.Series([self.fill]))
-        else:
-            part[missing] = (float(self.fill) - self.of.loc) / self.of.scale
-        return np.column_stack([part, missing.astype(np.float32)])
-
-    def _missing(self, column: "Series") -> NDArray[np.bool_]:
-        """Which values are missing; of numbers also text without a digit, such as unknown."""
-        wordy = column.map(lambda v: isinstance(v, str) and not any(map(str.isdigit, v)))
-        wordy &= isinstance(self.of, Numeric)
-        missing: NDArray[np.bool_] = (column.isna() | wordy.astype(bool)).to_numpy(dtype=bool)
-        return missing
-
-
-Kind = Numeric | OneHot | Filled
+Kind = Numeric | OneHot
 
 
 def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Dates, Filled, Kind, Numeric, OneHot, kind_of, quoted
+from bayesdiv.app.data.columns import Dates, Kind, Numeric, OneHot, kind_of, quoted
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.values import parsed
 
@@ -43,20 +43,16 @@ class Encoder:
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of categories other than True and False."""
-        bare = (column.of if isinstance(column, Filled) else column for column in self.columns)
-        kinds = (column for column in bare if isinstance(column, OneHot))
+        kinds = (column for column in self.columns if isinstance(column, OneHot))
         return tuple(kind.name for kind in kinds if kind.categories != ("False", "True"))
 
     @classmethod
     def fit(cls, frame: "DataFrame") -> "Encoder":
         """An encoder of all columns that vary, so the target must not be among them.
 
-        Columns with missing values are filled, see `columns.Filled`.
+        Columns with missing values are filled, see `columns.Numeric`.
         """
-        found = [
-            (Filled if column.isna().any() else kind_of(column)).fit(column)
-            for _, column in frame.items()
-        ]
+        found = [kind_of(column.dropna()).fit(column) for _, column in frame.items()]
         columns = tuple(column for column in found if column is not None)
         if not columns:
             raise DataError(
@@ -70,7 +66,7 @@ class Encoder:
         used = self._used(frame)
         for column in self.columns:
             rows = np.flatnonzero(used[column.name].isna()) + 1
-            if len(rows) and not isinstance(column, Filled):
+            if len(rows) and column.fill is None:
                 places = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
                 raise DataError(
                     f"no value may be missing, got {len(rows)} missing in column {column.name!r}, "
@@ -104,36 +100,28 @@ class Encoder:
         return frame[list(self.names)]
 
     def to_json(self) -> dict[str, object]:
-        """Plain lists, numbers and strings, for `json.dump`."""
-        return {"columns": [_entry(column) for column in self.columns], "shape": list(self.shape)}
+        """Plain values for `json.dump`; no unit and nothing to fill are left out."""
+        usual = (("unit", ""), ("fill", None))
+        columns = [asdict(column).items() for column in self.columns]
+        entries = [{key: v for key, v in entry if (key, v) not in usual} for entry in columns]
+        return {"columns": entries, "shape": self.shape}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, object]) -> "Encoder":
         """The encoder that `to_json` described."""
         entries = cast("Mapping[str, Any]", saved)
         try:
-            columns = tuple(_column(entry) for entry in entries["columns"])
-            return cls(columns, tuple(entries["shape"]))
-        except (KeyError, TypeError) as problem:
+            columns = []
+            for entry in entries["columns"]:
+                fields = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+                numbers = Dates if "format" in fields else Numeric
+                kind: Any = OneHot if "categories" in fields else numbers
+                columns.append(kind(**fields))
+            return cls(tuple(columns), tuple(entries["shape"]))
+        except (AttributeError, KeyError, TypeError) as problem:
             raise DataError(
                 f"a saved encoder must hold columns and a shape, got {saved!r}"
             ) from problem
-
-
-def _entry(column: Kind) -> dict[str, Any]:
-    if isinstance(column, Filled):
-        return {**_entry(column.of), "fill": column.fill}
-    entry = asdict(column).items()
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in entry if v or k != "unit"}
-
-
-def _column(saved: Mapping[str, Any]) -> Kind:
-    entry = {key: value for key, value in saved.items() if key != "fill"}
-    if "categories" in entry:
-        of: Numeric | OneHot = OneHot(entry["name"], tuple(entry["categories"]))
-    else:
-        of = (Dates if "format" in entry else Numeric)(**entry)
-    return Filled(of, saved["fill"]) if "fill" in saved else of
 
 
 def check_unique(names: Iterable[str]) -> None:

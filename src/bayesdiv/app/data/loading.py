@@ -90,7 +90,7 @@ def opened(
         target: for a file.
         task: for a file.
         drop: for a file.
-        impute: whether missing values of inputs are filled, see `columns.Filled`.
+        impute: whether missing values of inputs are filled, see `columns.Numeric`.
         written: how the file is written.
         tested_on: a file with the rows of the test part.
         apart: how rows are parted; None draws them at random.

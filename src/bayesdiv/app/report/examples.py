@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Filled, Numeric
+from bayesdiv.app.data.columns import Numeric
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.report.charts import Series
 from bayesdiv.app.report.markup import Html, data_uri, element, joined, note, table
@@ -100,8 +100,8 @@ def decoded(encoder: Encoder, x: Tensor) -> dict[str, list[str]]:
     for column in encoder.columns:
         part = x[:, start : start + column.width]
         start += column.width
-        if isinstance(column, Filled):
-            column, part = column.of, part[:, :-1]
+        if column.fill is not None:
+            part = part[:, :-1]
         if isinstance(column, Numeric):
             found[column.name] = [
                 number(v * column.scale + column.loc) for v in part[:, 0].tolist()
