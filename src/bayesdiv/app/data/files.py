@@ -184,15 +184,16 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
     encoding = written.encoding or _encoding(path)
     try:
         with path.open(encoding=encoding, newline="") as lines:
-            filled = (line.strip("\r\n") for line in lines if line.strip())
-            first = list(itertools.islice(filled, 6))
+            first = list(itertools.islice(filter(str.strip, lines), 50))
         if not first:
             raise DataError(f"{path} must have a header and rows, got an empty file")
         # Some spreadsheets have the line sep=; above the header.
-        skip = int(re.fullmatch("sep=.", first[0]) is not None)
-        found = first[0][-1] if skip else _separator(first)
-        separator = written.separator or found
-        names, notes = _names(_first_rows(path, separator, encoding, skip), written)
+        skip = int(re.fullmatch(r"sep=.[\r\n]*", first[0]) is not None)
+        separator = written.separator or (first[0][4] if skip else _separator(first[:6]))
+        rows: Iterable[list[str]] = map(str.split, first[skip:])
+        if separator != r"\s+":
+            rows = csv.reader(first[skip:], delimiter=separator, skipinitialspace=True)
+        names, notes = _names(list(itertools.islice(filter(any, rows), 6)), written)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
@@ -246,15 +247,6 @@ def _separator(first: list[str]) -> str:
         if found in bare:
             return found
     return r"\s+" if len(first[0].split()) > 1 else ","
-
-
-def _first_rows(path: Path, separator: str, encoding: str, skip: int) -> list[list[str]]:
-    """The fields of the first few lines that have any."""
-    with path.open(encoding=encoding, newline="") as lines:
-        rows: Iterable[list[str]] = map(str.split, lines)
-        if separator != r"\s+":
-            rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-        return list(itertools.islice(filter(any, rows), skip, skip + 6))
 
 
 def _names(rows: list[list[str]], written: Written) -> tuple[list[str] | None, tuple[str, ...]]:

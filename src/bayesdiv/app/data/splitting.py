@@ -98,6 +98,8 @@ def _order(
     table: Table, free: NDArray[np.int64], seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """The rows that may be drawn, group after group, the groups' sizes, the fewest to train on."""
+    import pandas as pd
+
     alike: NDArray[Any] = np.arange(len(free)) if table.groups is None else table.groups[free]
     if table.times is not None:
         alike = -table.times[free]  # the latest first, rows of one time together
@@ -110,17 +112,12 @@ def _order(
     order: NDArray[np.int64] = torch.randperm(len(first), generator=generator).numpy()
     fewest, strata = 2, table.task.strata(table.frame[table.target])
     if strata is not None:  # any stretch has its share of each class, the end one of each
-        order, fewest = order[_interleaved(strata[free][first][order])], len(np.unique(strata))
+        drawn = pd.Series(strata[free][first][order])
+        shares = drawn.groupby(drawn).rank(method="first", pct=True)
+        order, fewest = order[np.argsort(shares, kind="stable")], len(np.unique(strata))
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return free[np.argsort(place[member], kind="stable")], counts[order], fewest
-
-
-def _interleaved(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    place = np.empty(len(codes))
-    for code, size in zip(*np.unique(codes, return_counts=True), strict=True):
-        place[codes == code] = np.arange(1, size + 1) / size
-    return np.argsort(place, kind="stable")
 
 
 def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, tuple[str, ...]]:
