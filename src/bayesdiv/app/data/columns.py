@@ -178,20 +178,19 @@ class OneHot:
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
         rule = f"column {self.name!r} must have one of the training rows' values "
-        labels = self._labels(column)
+        labels = self._filled(column).astype(object).map(label_of, na_action="ignore")
         got = labels.map(repr, na_action="ignore").fillna("none")
         wrong = got.radd(f"{rule}{quoted(self.categories)}, got ")
         return list(wrong.mask(labels.isin(self.categories), ""))
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """Zeros and ones, and ones where values were filled, (rows, width)."""
-        codes = codes_of(self._labels(column), self.categories)
+        codes = codes_of(self._filled(column), self.categories)
         x = np.eye(len(self.categories), dtype=np.float32)[codes]
         return np.column_stack([x, column.isna().to_numpy(dtype=np.float32)])[:, : self.width]
 
-    def _labels(self, column: "Series") -> "Series":
-        labels = column.astype(object).map(label_of, na_action="ignore")
-        return labels if self.fill is None else labels.fillna(self.fill)
+    def _filled(self, column: "Series") -> "Series":
+        return column if self.fill is None else column.astype(object).fillna(self.fill)
 
 
 Kind = Numeric | OneHot
