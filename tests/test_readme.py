@@ -84,7 +84,7 @@ def test_the_fastest_right_peer_takes_as_long_as_the_readme_says(page, sentence)
 
 def test_the_table_and_the_counts_are_those_of_the_committed_results():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    parts = {"uci": f"\n\n{readme.table()}\n\n", "verdicts": readme.verdicts(ROOT / "results")}
+    parts = readme.parts()
     assert all(f"<!-- {mark} -->" in text for mark in parts)
     assert readme.filled(text, parts) == text
 
