@@ -10,11 +10,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
-from torch.distributions import Laplace, Normal
+from torch.distributions import Categorical, Laplace, Normal
 from torch.nn.utils import parametrizations, spectral_norm
 from torch.optim import lr_scheduler
 
 import bayesdiv as bd
+from bayesdiv import calibration, outliers
 from bayesdiv.saving import SavingError
 from bayesdiv.training.best import Best
 
@@ -217,3 +218,51 @@ def test_what_only_pickle_could_hold_is_refused(tmp_path):
     with pytest.raises(SavingError, match="scheduler/hook is a builtin_function_or_method"):
         bd.save(tmp_path / "net", nn.Linear(2, 1), scheduler=Odd())
     assert not os.listdir(tmp_path)
+
+
+def fitted(seed=0):
+    """One of each kind of calibration, by numbers that no default has."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = bd.Predictive(Normal(torch.randn(3, 40, generator=generator), 0.7))
+    classes = bd.Predictive(Categorical(logits=torch.randn(3, 40, 4, generator=generator)))
+    y, label = torch.randn(40, generator=generator), torch.arange(40) % 4
+    return (
+        calibration.Spread(0.6),
+        calibration.Temperature.fit(classes, label),
+        calibration.Intervals.fit(numbers, y, 0.8, score=calibration.Quantiles()),
+        calibration.Intervals.fit(numbers, y, 0.99),  # an infinite threshold
+        calibration.Sets.fit(classes, label, groups=label),
+        outliers.Threshold.fit(torch.rand(40, generator=generator)),
+    )
+
+
+def test_a_calibration_comes_back_with_its_model(tmp_path):
+    net = problem()[0]
+    bd.save(tmp_path / "net", net, calibration=fitted())
+    again = bd.load(tmp_path / "net", into=problem()[0])
+    assert [saved.state() for saved in again] == [saved.state() for saved in fitted()]
+    new = bd.Predictive(Normal(torch.linspace(-1, 1, 5).expand(2, 5), 0.3))
+    for one, two in zip(again[2:4], fitted()[2:4], strict=True):
+        assert all(map(torch.equal, one(new), two(new)))
+    bd.save(tmp_path / "bare", net)
+    assert bd.load(tmp_path / "bare", into=problem()[0]) == ()
+
+
+def test_a_changed_digit_of_a_calibration_is_noticed(tmp_path):
+    path = tmp_path / "net"
+    bd.save(path, problem()[0], calibration=[calibration.Temperature(1.25)])
+    content = path.read_bytes()
+    assert content.count(b"1.25") == 1
+    path.write_bytes(content.replace(b"1.25", b"1.75"))
+    with pytest.raises(SavingError, match="its checksum is wrong"):
+        bd.load(path, into=problem()[0])
+
+
+def test_nothing_is_written_through_a_link_that_waits_for_it(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".net.part").symlink_to(victim)
+    (tmp_path / "net").symlink_to(victim)
+    bd.save(tmp_path / "net", problem()[0])
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "net").is_symlink()

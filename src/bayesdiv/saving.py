@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import bayesdiv
+from bayesdiv import calibration as calibrations
+from bayesdiv import outliers as outliers  # whose thresholds can be read too
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.objective.objective import Objective
 
@@ -44,12 +47,14 @@ def save(
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
     scheduler: Stateful | None = None,
+    calibration: Sequence[calibrations.Saved] = (),
 ) -> None:
     """Write a model, and what it is trained with, into one safetensors file, whole or not at all.
 
     The file holds the states as tensors by name (`model/posterior.loc`, `objective/…`,
     `optimizer/…`) and, as JSON in its header, the version, the layout of the random weights, the
-    kinds of posterior, prior and likelihood, the epoch and a checksum. Random generators are not
+    kinds of posterior, prior and likelihood, the epoch and the calibration, and a checksum over
+    all of these. Random generators are not
     part of it: `fit(seed=…)` draws the noise of an epoch from the seed and its number alone, so a
     run that is resumed by `first=objective.epoch + 1` ends where it would have ended.
 
@@ -59,13 +64,15 @@ def save(
         objective: its loss, for the noise level, the multiplier of a `Constraint` and the epoch.
         optimizer: any of torch's.
         scheduler: of the learning rate, or anything with `state_dict` and `load_state_dict`.
+        calibration: what `bayesdiv.calibration` and `bayesdiv.outliers` fitted to this model, in
+            the order in which it applies.
 
     Examples:
         >>> import tempfile, bayesdiv as bd
         >>> net, other = (bd.bayesianize(nn.Linear(3, 1), bd.FanIn()) for _ in range(2))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save(f"{folder}/net.safetensors", net)
-        ...     load(f"{folder}/net.safetensors", into=other)
+        ...     calibration = load(f"{folder}/net.safetensors", into=other)
         >>> torch.equal(net.loc, other.loc)
         True
     """
@@ -78,9 +85,11 @@ def save(
         **_described(net, objective),
         "states": {name: taken(part.state_dict(), name) for name, part in parts.items()},
         "metadata": taken(_metadata(net), "metadata"),
+        "calibration": [saved.state() for saved in calibration],
     }
-    head["checksum"] = _checksum(taken.tensors)
-    _write(Path(path), taken.tensors, {_KEY: json.dumps(head)})
+    said = json.dumps(head)
+    checksum = str(_checksum(taken.tensors, said))
+    _write(Path(path), taken.tensors, {_KEY: said, "checksum": checksum})
 
 
 def load(
@@ -89,7 +98,7 @@ def load(
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
     scheduler: Stateful | None = None,
-) -> None:
+) -> tuple[calibrations.Saved, ...]:
     """Read what `save` wrote into a model of the same layout, and into what it is trained with.
 
     All is checked before anything is changed: version, checksum, layout, posterior, prior,
@@ -101,6 +110,9 @@ def load(
         objective: gets its state and the epoch back, if given; so do the others.
         optimizer: over the same parameters in the same order.
         scheduler: of the same kind.
+
+    Returns:
+        The calibration that was saved with the model, such as `bd.export` takes.
     """
     path = Path(path)
     head, tensors = _read(path)
@@ -115,11 +127,13 @@ def load(
             _check_tensors(path, name, states[name], parts[name].state_dict())
     if optimizer is not None:
         _check_groups(path, states["optimizer"]["param_groups"], optimizer)
+    fitted = tuple(map(calibrations.Saved.from_state, head["calibration"]))
     states["model"]._metadata = _given(head["metadata"], tensors)
     for name, part in parts.items():
         part.load_state_dict(states[name])
     if objective is not None:
         objective.epoch = head["epoch"]
+    return fitted
 
 
 def _parts(
@@ -266,8 +280,8 @@ class _State(dict[Any, Any]):
 # The file ----------------------------------------------------------------------------------------
 
 
-def _checksum(tensors: _Tensors) -> int:
-    total = 0
+def _checksum(tensors: _Tensors, said: str) -> int:
+    total = zlib.crc32(said.encode())
     for name in sorted(tensors):
         own: Any = tensors[name].cpu().reshape(-1).view(torch.uint8).numpy()
         total = zlib.crc32(own, total)
@@ -275,11 +289,11 @@ def _checksum(tensors: _Tensors) -> int:
 
 
 def _write(path: Path, tensors: _Tensors, metadata: dict[str, str]) -> None:
-    """Under a temporary name first, then renamed."""
-    temporary = path.with_name(f".{path.name}.part")
+    """Under a temporary name that nobody can foresee and lay a link at, then renamed."""
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
+        temporary.touch(exist_ok=False)
         mode = temporary.stat().st_mode
         save_file(tensors, temporary, metadata)
         temporary.chmod(mode)  # that of any other file: safetensors keeps others from reading
@@ -295,7 +309,8 @@ def _write(path: Path, tensors: _Tensors, metadata: dict[str, str]) -> None:
 def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
     try:
         with safe_open(path, "pt") as file:
-            found = (file.metadata() or {}).get(_KEY)
+            metadata = file.metadata() or {}
+            found = metadata.get(_KEY)
             tensors = (
                 {} if found is None else {key: file.get_tensor(key) for key in file.offset_keys()}
             )
@@ -311,6 +326,6 @@ def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
             f"{path} was written by bayesdiv {head['version']} in format {head['format']}, this "
             f"version reads {FORMAT}: load it with that one"
         )
-    if head["checksum"] != _checksum(tensors):
+    if metadata.get("checksum") != str(_checksum(tensors, found)):
         raise SavingError(f"{path} is damaged, its checksum is wrong: take another copy")
     return head, tensors
