@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesdiv import __version__
+from bayesdiv.calibration.levels import Levels
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.calibration.scales import Spread
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
@@ -85,7 +86,8 @@ def export(
         units: of targets that were standardised.
         classes: their names, for the metadata.
         level: of the interval; None leaves it out.
-        calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model.
+        calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model, such
+            as `bd.load` returns; `Levels` are kept for `level`, or 0.9.
         precision: in which draws are stored, `Rounded(torch.float16)` or `Int8()` of
             `bayesdiv.serving.precision`; None is single precision.
         weights: draws to keep as they are, such as those that `serving.fewer.fewer` chose, instead
@@ -107,6 +109,7 @@ def export(
         raise ValueError(f"path must end in {' or '.join(WRITERS)}, got {path}")
     if level is not None and not 0 < level < 1:
         raise ValueError(f"level must lie inside (0, 1), got {level}")
+    calibration = [c.kept(level or 0.9) if isinstance(c, Levels) else c for c in calibration]
     check_calibration(calibration)
     kept = _kept(net, samples, weights, calibration)
     _check_draws(kept)

@@ -319,7 +319,7 @@ def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
         raise SavingError(f"{path} does not exist: give the path that bd.save wrote to") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise SavingError(f"{path} is damaged or no safetensors file: {error}") from None
-    if head is None:
+    if found is None or head is None:
         raise SavingError(f"{path} was not written by bd.save: load it as it was saved")
     if head["format"] != FORMAT:
         raise SavingError(

@@ -12,12 +12,14 @@ from hostile import QUICK, rows
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Path:
-    """A folder with numbers.csv and the runs one and two, which differ in their seed."""
+    """A folder with numbers.csv and the calibrated runs one and two, which differ in their seed."""
     folder = tmp_path_factory.mktemp("finished")
     rows().to_csv(folder / "numbers.csv", index=False)
     for name, seed in (("one", 0), ("two", 1)):
         data = folder / "numbers.csv"
         assert call("train", data, "--seed", seed, "--out", folder / name, *QUICK) == 0
+        for kind in ("spread", "conformal"):
+            assert call("calibrate", folder / name, "--kind", kind) == 0
     return folder
 
 

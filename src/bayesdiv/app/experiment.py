@@ -13,8 +13,10 @@ from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.task import Task
-from bayesdiv.compute.streams import seeded
+from bayesdiv.calibration import Levels, Saved, Spread, Temperature
+from bayesdiv.compute.streams import drawing, seeded
 from bayesdiv.divergence import Divergence
+from bayesdiv.draws import Inputs, Weights, draw_weights
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.bayesianize import bayesianize
@@ -22,7 +24,7 @@ from bayesdiv.model.posteriors.ensemble import Ensemble
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import FanIn
 from bayesdiv.objective.objective import Objective
-from bayesdiv.prediction import predict
+from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
 
 Recipe = MLP | Conv
@@ -114,6 +116,7 @@ class Experiment:
     training: Training
     divergence: Divergence | None  # None for a deterministic network
     history: list[dict[str, Any]] = field(default_factory=list)
+    calibration: tuple[Saved, ...] = ()  # in the order in which it applies
 
     @property
     def likelihood(self) -> Likelihood:
@@ -132,11 +135,35 @@ class Experiment:
         return torch.optim.Adam(parameters, lr=self.training.learning_rate)
 
     def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
-        """Predictions with the run's number of draws, the same in every call."""
+        """Predictions with the run's number of draws, the same in every call, and calibrated."""
         samples = samples or self.training.test_samples
-        seed = self.training.seed
-        given = self.model.inputs(x) if isinstance(self.model, Away) else x
-        return predict(self.model, self.likelihood, given, samples, batch_size=512, seed=seed)
+        seed, given, parts = self.training.seed, self.inputs(x), (self.model, self.likelihood)
+        if any(isinstance(saved, Spread) for saved in self.calibration):
+            found = predict_at(*parts, given, self.drawn(samples), batch_size=512)
+        else:
+            found = predict(*parts, given, samples, batch_size=512, seed=seed)
+        return self.calibrated(found)
+
+    def calibrated(self, found: Predictive) -> Predictive:
+        """A prediction with what was fitted to predictions, and not to weights."""
+        for saved in self.calibration:
+            found = saved(found) if isinstance(saved, Temperature | Levels) else found
+        return found
+
+    def inputs(self, x: Tensor) -> Inputs:
+        """What the network takes for rows."""
+        return self.model.inputs(x) if isinstance(self.model, Away) else x
+
+    @torch.no_grad()
+    def drawn(self, samples: int) -> Weights:
+        """The weights of a prediction with so many draws, calibrated."""
+        members = self.training.members or 1
+        whole = -(-samples // members) * members  # a `Spread` needs every member as often
+        with drawing(torch.Generator().manual_seed(self.training.seed)):
+            drawn = draw_weights(self.model, whole)
+        for saved in self.calibration:
+            drawn = saved(self.model, drawn) if isinstance(saved, Spread) else drawn
+        return tuple(weights[:samples] for weights in drawn)
 
     @property
     def learned(self) -> list[Bayesian]:

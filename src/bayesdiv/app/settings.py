@@ -14,7 +14,7 @@ import torch
 
 import bayesdiv
 from bayesdiv import divergence as divergences
-from bayesdiv.app import runs
+from bayesdiv.app import calibrated, runs
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load, reading_of
@@ -110,6 +110,7 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
     runs.check_identity(folder / runs.WEIGHTS, settings)
     experiment = _outlined(folder, settings)
     runs.load_state(folder / runs.WEIGHTS, experiment.parts)
+    experiment.calibration = calibrated.read(folder)
     if data is not None:
         settings["data"]["data"] = data
     return experiment, settings

@@ -17,6 +17,7 @@ What is learned is a few numbers: `state()` gives them as plain values for a JSO
 """
 
 from bayesdiv.calibration.intervals import Central, Intervals, Quantiles, Scaled, Score
+from bayesdiv.calibration.levels import Levels, Promised
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
@@ -24,6 +25,8 @@ from bayesdiv.calibration.sets import Sets
 __all__ = [
     "Central",
     "Intervals",
+    "Levels",
+    "Promised",
     "Quantiles",
     "Saved",
     "Scaled",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical
 
 from bayesdiv.calibration.saved import Saved
-from bayesdiv.draws import Weights, draw_weights
+from bayesdiv.draws import Inputs, Weights, draw_weights
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.model.posteriors.ensemble import Mixture
@@ -79,7 +79,7 @@ class Spread(Saved):
         cls,
         model: nn.Module,
         likelihood: nn.Module,
-        x: Tensor,
+        x: Inputs,
         y: Tensor,
         *,
         samples: int = 50,

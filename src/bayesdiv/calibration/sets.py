@@ -65,10 +65,7 @@ class Sets(Saved):
             raise ValueError("sets need targets that are classes, got numbers: use Intervals")
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"share must lie in [0, 1], got {share}")
-        y = one_per_row(predictive, y)
-        scores = _adaptive(predictive.probabilities.double(), share)
-        own = scores.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-        return cls(level, share, thresholds_of(own, level, groups))
+        return cls(level, share, thresholds_of(scores_of(predictive, y, share), level, groups))
 
     def __call__(self, predictive: Predictive, groups: Tensor | None = None) -> Tensor:
         """Which classes are in the set of each new row, (rows, classes).
@@ -83,6 +80,13 @@ class Sets(Saved):
             groups = groups.unsqueeze(-1)
         scores = _adaptive(predictive.probabilities.double(), self.share)
         return scores <= chosen(self.thresholds, groups, scores.device)
+
+
+def scores_of(predictive: Predictive, y: Tensor, share: float | None) -> Tensor:
+    """The score of the true class of each row, (rows,), see `Sets`."""
+    y = one_per_row(predictive, y)
+    each = _adaptive(predictive.probabilities.double(), share)
+    return each.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
 
 def _adaptive(probabilities: Tensor, share: float | None) -> Tensor:

@@ -1,13 +1,14 @@
 """`bayesdiv evaluate`: print the metrics of a run on its own rows or on a new file."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app.console import note, print_metrics
 from bayesdiv.app.data.files import KNOWN, as_trained, read
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import DataError, Part
 from bayesdiv.app.experiment import evaluate as measured
 from bayesdiv.app.options import add_text, add_written, command_parser, written_of
 from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
@@ -30,11 +31,18 @@ def parser() -> ArgumentParser:
 def evaluate(settings: Namespace) -> None:
     """Compute and print the metrics of a run."""
     experiment, told = restore(Path(settings.run), settings.data)
-    if settings.new is None:
-        splits = reloaded(experiment, told, settings.run)
-        parts = {"validation": splits.validation, "test": splits.test}
-        print_metrics({name: measured(experiment, splits, part) for name, part in parts.items()})
+    if settings.new is not None:
+        x, y = new_rows(told, settings)
+        found = task_of(told).measured(experiment.predict(x), y)
+        print_metrics({"new": found}, settings.new)
         return
+    splits = reloaded(experiment, told, settings.run)
+    parts = {"validation": splits.validation, "test": splits.test}
+    print_metrics({name: measured(experiment, splits, part) for name, part in parts.items()})
+
+
+def new_rows(told: dict[str, Any], settings: Namespace) -> Part:
+    """The rows of the file `settings.new` that can be read and have a target."""
     encoder, target = encoder_of(told), told["target"]
     written = as_trained(settings.new, encoder, written_of(settings, told["data"]))
     frame = read(settings.new, encoder, written)
@@ -46,6 +54,5 @@ def evaluate(settings: Namespace) -> None:
         raise DataError(f"{settings.new} must have a row that can be read, got: {problems[0]}")
     if not good.all():
         note(f"rows left out because they cannot be read or have no target: {(~good).sum()}")
-    task, there = task_of(told), frame[good]
-    found = task.measured(experiment.predict(encoder.encode(there)), task.encode(there[target]))
-    print_metrics({"new": found}, settings.new)
+    there = frame[good]
+    return Part(encoder.encode(there), task_of(told).encode(there[target]))

@@ -13,7 +13,8 @@ from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.options import add_text, command_parser
 from bayesdiv.app.serving import columns_of, target_of
 from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
-from bayesdiv.draws import Weights, draw_weights
+from bayesdiv.calibration import Levels
+from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
 from bayesdiv.serving.fewer import fewer
@@ -54,6 +55,12 @@ def export(settings: Namespace) -> None:
     weights = _weights(experiment, splits, settings.samples, settings.among)
     precision = PRECISIONS[settings.precision]
     task = task_of(told)
+    own = experiment.training.test_samples
+    if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
+        note(
+            f"the conformal promise was fitted to {own} draws and is not exact for others: give "
+            f"--samples {own} to keep it"
+        )
     made = written(
         experiment.model,
         experiment.likelihood,
@@ -61,6 +68,7 @@ def export(settings: Namespace) -> None:
         settings.out,
         columns=None if told["encoder"] is None else columns_of(encoder_of(told)),
         level=settings.level,
+        calibration=experiment.calibration,
         precision=precision,
         weights=weights,
         **target_of(task, told["target"]),
@@ -85,9 +93,7 @@ def _weights(
     experiment: Experiment, splits: Splits | None, samples: int, among: int | None
 ) -> Weights:
     """The draws of the file: those of a prediction, or the best of many."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(experiment.training.seed)
-        drawn = draw_weights(experiment.model, among or samples)
+    drawn = experiment.drawn(among or samples)
     if among is None or splits is None:
         return drawn
     rows = splits.train.x[:500]
@@ -97,7 +103,9 @@ def _weights(
 def _change(experiment: Experiment, splits: Splits, weights: Weights) -> str:
     """The validation NLL of the run beside that of the file."""
     x, y = splits.validation
-    kept = predict_at(experiment.model, experiment.likelihood, x, weights, batch_size=512)
+    kept = experiment.calibrated(
+        predict_at(experiment.model, experiment.likelihood, x, weights, batch_size=512)
+    )
     before, after = (_nll(found.log_prob(y)) for found in (experiment.predict(x), kept))
     shown = before + splits.task.log_scale, after + splits.task.log_scale
     return (

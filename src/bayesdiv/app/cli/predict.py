@@ -9,7 +9,7 @@ import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
-from bayesdiv.app import runs
+from bayesdiv.app import calibrated, runs
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN, as_trained, read, read_text
 from bayesdiv.app.data.splits import DataError
@@ -71,7 +71,8 @@ def predict(settings: Namespace) -> None:
         copy[name] = values
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
     rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
-    say(f"{rows}: {out} with {', '.join(added)}")
+    by = calibrated.named(experiment.calibration)
+    say(f"{rows}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
     if unusual is not None and unusual.any():
         note(
             f"rows unlike the training data: {unusual.sum()}, at a false alarm rate of "

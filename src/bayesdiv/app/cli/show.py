@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import runs
+from bayesdiv.app import calibrated, runs
 from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Experiment, Training
 from bayesdiv.app.options import command_parser
@@ -37,6 +37,7 @@ def show(settings: Namespace) -> None:
     rows = {
         "epochs done": len(experiment.history),
         "best epoch": result["best_epoch"],
+        "calibration": calibrated.named(experiment.calibration) or "none",
         "version": told["version"],
     }
     output.print(_table(folder, experiment, told, rows))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bayesdiv.app.data.columns import codes_of, label_of, labels_of, quoted
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.calibration import Promised
 from bayesdiv.likelihoods.base import Likelihood, balanced
 from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.metrics import TABLE as METRICS
@@ -101,7 +102,8 @@ class Classification:
         """The likeliest class, all probabilities, and the uncertainty in two parts.
 
         Entropy is the whole, mutual information its epistemic part, which more data would lessen,
-        and expected entropy the aleatoric one.
+        and expected entropy the aleatoric one. After a calibration there is the set of classes that
+        holds the true one with probability `level`.
         """
         probabilities = predictive.probabilities
         return {
@@ -110,4 +112,11 @@ class Classification:
             "entropy": predictive.entropy,
             "mutual_information": predictive.mutual_information,
             "expected_entropy": predictive.entropy - predictive.mutual_information,
+            **self._sets(predictive, level),
         }
+
+    def _sets(self, predictive: Predictive, level: float) -> dict[str, list[str]]:
+        if not isinstance(predictive, Promised):
+            return {}
+        members = [torch.nonzero(row).flatten().tolist() for row in predictive.sets(level)]
+        return {"predicted_set": [" | ".join(self.classes[k] for k in row) for row in members]}

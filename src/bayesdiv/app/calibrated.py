@@ -1,0 +1,57 @@
+"""Calibration of a run: fitted to held-out rows, kept in its folder, applied to predictions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bayesdiv.app import runs
+from bayesdiv.app.experiment import Experiment
+from bayesdiv.calibration import Levels, Saved, Spread, Temperature
+from bayesdiv.compute.streams import seeded
+
+FILE = "calibration.json"
+KINDS: dict[str, type[Saved]] = {"spread": Spread, "temperature": Temperature, "conformal": Levels}
+"""In the order in which they apply."""
+
+
+def fit(experiment: Experiment, x: Tensor, y: Tensor, kind: str) -> Saved:
+    """Fit one kind of calibration; what was fitted before and applies after it is dropped."""
+    order = list(KINDS.values())
+    before = order[: order.index(KINDS[kind])]
+    experiment.calibration = tuple(c for c in experiment.calibration if type(c) in before)
+    if kind == "spread":
+        samples, inputs = experiment.training.test_samples, experiment.inputs(x)
+        with seeded(experiment.training.seed):
+            found: Saved = Spread.fit(
+                experiment.model, experiment.likelihood, inputs, y, samples=samples, batch_size=512
+            )
+    elif kind == "temperature":
+        found = Temperature.fit(experiment.predict(x), y)
+    else:
+        found = Levels.fit(experiment.predict(x), y)
+    experiment.calibration = (*experiment.calibration, found)
+    return found
+
+
+def named(calibration: Sequence[Saved]) -> str:
+    """What was fitted, by the words of the command line."""
+    kinds = [type(saved) for saved in calibration]
+    return ", ".join(name for name, kind in KINDS.items() if kind in kinds)
+
+
+def write(folder: Path, calibration: Sequence[Saved]) -> None:
+    """Keep the calibration of a run in its folder."""
+    runs.write_sealed(folder, FILE, {"calibration": [saved.state() for saved in calibration]})
+
+
+def read(folder: Path) -> tuple[Saved, ...]:
+    """The calibration of a run; none where the file is missing."""
+    if not (folder / FILE).exists():
+        return ()
+    content: Any = runs.read_sealed(folder, FILE)
+    try:
+        return tuple(map(Saved.from_state, content["calibration"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise runs.RunError(f"{folder / FILE} is damaged: {error}") from None

@@ -1,0 +1,62 @@
+"""`bayesdiv calibrate`: make a run keep its promises, by rows that took no part in training."""
+
+from pathlib import Path
+from typing import Literal
+
+from jsonargparse import ArgumentParser, Namespace
+
+from bayesdiv.app import calibrated
+from bayesdiv.app.cli.evaluate import new_rows
+from bayesdiv.app.console import note, print_metrics, say
+from bayesdiv.app.data.files import KNOWN
+from bayesdiv.app.lock import owned
+from bayesdiv.app.options import add_text, add_written, command_parser
+from bayesdiv.app.settings import reloaded, restore, task_of
+from bayesdiv.calibration import Levels, Saved
+
+
+def parser() -> ArgumentParser:
+    command = command_parser(
+        "Calibrate a run by held-out rows: its own test rows, or those of a file. Afterwards "
+        "predict, evaluate, report and export apply what was fitted.",
+        "bayesdiv calibrate runs/diabetes held_out.csv",
+    )
+    command.add_argument("run", type=str, help="folder of a run")
+    command.add_argument(
+        "new", type=str, nargs="?", help=f"{KNOWN} with rows that took no part in training"
+    )
+    kinds = Literal["conformal", "temperature", "spread"]
+    what = (
+        "conformal gives intervals, or sets of classes, that hold their level; temperature divides "
+        "logits, spread multiplies the posterior's scales, for the best likelihood"
+    )
+    command.add_argument("--kind", type=kinds, default="conformal", help=what)
+    add_text(command, "--data", "the training file, if it has moved")
+    add_written(command)
+    return command
+
+
+def calibrate(settings: Namespace) -> None:
+    """Fit a calibration to held-out rows and keep it in the run's folder."""
+    folder, name = Path(settings.run), "new" if settings.new else "test"
+    experiment, told = restore(folder, settings.data)
+    if settings.new is not None:
+        x, y = new_rows(told, settings)
+    else:
+        x, y = reloaded(experiment, told, settings.run).test
+        note("fitted to the test rows, whose metrics say less about new rows from now on")
+    with owned(folder):
+        found = calibrated.fit(experiment, x, y, settings.kind)
+        calibrated.write(folder, experiment.calibration)
+    kept = folder / calibrated.FILE
+    say(f"{kept}: {_said(found)}, fitted to {len(y)} {'row' if len(y) == 1 else 'rows'}")
+    print_metrics({name: task_of(told).measured(experiment.predict(x), y)})
+
+
+def _said(found: Saved) -> str:
+    """What was fitted, in a few words."""
+    if isinstance(found, Levels):
+        kind, rows = "intervals" if found.score else "sets", len(found.scores)
+        return f"conformal {kind} for levels up to {rows / (rows + 1):.4g}"
+    _, (name, value) = found.state().items()
+    return f"{type(found).__name__.lower()} with {name} {value:.4g}"
