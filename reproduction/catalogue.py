@@ -1,7 +1,7 @@
 """All tables, figures, theorems, algorithms and headline claims of the paper, each with its file.
 
-Numbers are those of the typeset paper: its appendices go on counting figures and tables, with the
-letter of the appendix in front.
+Numbers are those of the typeset paper. Its appendices continue the count of figures and tables,
+with the letter of the appendix in front.
 """
 
 from reproduction.item import Entry

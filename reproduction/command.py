@@ -1,4 +1,4 @@
-"""`python -m reproduction`: the paper's tables and figures, from committed results or anew."""
+"""`python -m reproduction`: the paper's tables and figures, from committed results or new ones."""
 
 import sys
 import time

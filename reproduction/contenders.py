@@ -66,7 +66,7 @@ class Contender:
         divergence: from alpha to the divergence; alpha is left unread where there is none.
         chooses: which of alpha and strength are chosen on validation data.
         posterior: what is learned of the weights.
-        method: a bound on the evidence in the place of a divergence.
+        method: a bound on the evidence instead of a divergence.
         strength: where it is not chosen.
     """
 

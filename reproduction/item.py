@@ -32,7 +32,7 @@ class Effort(Enum):
     """How much an item may compute."""
 
     FULL = "full"
-    """What the paper did, or as near as the data at hand allow."""
+    """What the paper did, or as near as the available data allow."""
     QUICK = "quick"
     """A toy size that shows that the code runs, in seconds; never mixed with full results."""
 

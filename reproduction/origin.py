@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 
 class Origin(NamedTuple):
-    """What some results were computed with, as far as their files tell."""
+    """What some results were computed with, as far as their files say."""
 
     hardware: str
     version: str

@@ -82,7 +82,7 @@ def page(shown: Sequence[Shown], results: Path, aside: str = "") -> str:
     """The page, as HTML.
 
     Args:
-        shown: every entry of the catalogue; those that were drawn have a section of their own.
+        shown: every entry of the catalogue; those that were drawn have their own section.
         results: the folder of results, for what they were computed with.
         aside: a sentence at the top, such as that all sizes are toy sizes.
     """
@@ -237,7 +237,7 @@ def _file(path: Path, title: str) -> Html:
 
 
 def _own_origin(entry: Entry, results: Path) -> dict[str, str]:
-    """Date and settings of an item that has a result file of its own."""
+    """Date and settings of an item that has its own result file."""
     place = getattr(entry.module(), "PLACE", None)
     if place is None:
         return {}

@@ -28,7 +28,7 @@ class Badge(Enum):
 
 
 class Outcome(Enum):
-    """How a result of ours compares with the published one."""
+    """How our result compares with the published one."""
 
     REPRODUCED = "reproduced"
     PARTLY = "partly reproduced"

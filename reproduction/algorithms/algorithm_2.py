@@ -1,6 +1,6 @@
 """Algorithm 2: minimise the loss of JS-A with the divergence from samples of both distributions.
 
-A small network is trained by it, mended as the errata say, and by the exact rule; the times are
+A small network is trained by it, corrected as the errata say, and by the exact rule; the times are
 those of ResNet-18, and the published ratio is 1.63.
 """
 

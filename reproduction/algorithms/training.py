@@ -28,7 +28,7 @@ from reproduction.item import Effort, Tell
 
 @dataclass(frozen=True)
 class TwoSided(Divergence):
-    """JS-A from draws of q and of p, as algorithm 2 takes them, mended (errata 3 and 4).
+    """JS-A from draws of q and of p, as algorithm 2 takes them, corrected (errata 3 and 4).
 
         (1-α) E_q[log q - log A'] + α E_p[log p - log A'],   A' = α q + (1-α) p
 

@@ -1,4 +1,4 @@
-"""KL and JS-G are infinite against a uniform prior, JS-A is not (figures of theorem 1).
+"""KL and JS-G are infinite against a uniform prior, JS-A is not (figures 1 and B.12).
 
 q = N(0, σ), p = U(-5, 5), as σ grows: by 50,000 samples as in the paper, and by integration. The
 samples show finite values of KL and JS-G as long as none of them falls outside (-5, 5); q has mass
@@ -35,7 +35,7 @@ class Settings:
     """What is computed.
 
     Args:
-        alpha: of JS-G and JS-A; the paper does not tell its own.
+        alpha: of JS-G and JS-A; the paper does not state it.
         edge: the prior is uniform on (-edge, edge).
         narrowest: the smallest scale of q.
         widest: the largest.
@@ -89,7 +89,7 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
 def _values(
     scale: Tensor, settings: Settings, estimator: Estimator
 ) -> dict[str, list[float | None]]:
-    """One value a scale for each divergence; None where it is infinite, which JSON cannot tell."""
+    """One value per scale and divergence; None where it is infinite, which JSON cannot hold."""
     q = Normal(torch.zeros_like(scale), scale)
     edge = scale.new_tensor(settings.edge)
     p = Uniform(-edge, edge)
@@ -144,7 +144,7 @@ INFINITE, GAP = 3.6, 3.2  # where infinity is drawn, and where the axis breaks o
 def _curves(
     axes: "Axes", told: Mapping[str, Any], values: Mapping[str, Sequence[float | None]], title: str
 ) -> None:
-    """Finite values as lines, infinite ones as marks in a row of their own at the top."""
+    """Finite values as lines, infinite ones as marks in their own row at the top."""
     for height, (name, label) in zip((0.12, 0.0, 0.0), TITLES.items(), strict=True):
         colour, scale = plots.COLOURS[name], told["scale"]
         finite = [math.nan if v is None else v for v in values[name]]

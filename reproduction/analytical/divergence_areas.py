@@ -1,4 +1,4 @@
-"""The areas whose sizes are the divergences (figure divergences).
+"""The areas whose sizes are the divergences (figure A.11).
 
 q = N(1, 1), p = N(0, 1). With the mean M of q and p that a divergence is built around, its
 integrand is (1-α) q log(q/M) + α p log(p/M); for KL it is q log(q/p).
@@ -34,7 +34,7 @@ class Settings:
 
     Args:
         posterior_loc: mean of q; both scales are 1, the mean of p is 0.
-        alpha: of JS-G and JS-A; the paper does not tell its own.
+        alpha: of JS-G and JS-A; the paper does not state it.
         reach: the areas are summed from -reach to reach + posterior_loc.
         points: places on that stretch.
     """

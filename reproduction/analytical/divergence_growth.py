@@ -157,7 +157,13 @@ def _panel(
     # In the axes' own height, so that the grey reaches from edge to edge on any scale.
     below = [not here for here in above]
     frame = axes.get_xaxis_transform()
-    grey: dict[str, Any] = {"color": "#DDDDDD", "lw": 0, "zorder": 0, "label": "KL is larger"}
+    grey: dict[str, Any] = {
+        "color": "#808080",
+        "alpha": 0.25,
+        "lw": 0,
+        "zorder": 0,
+        "label": "KL is larger",
+    }
     axes.fill_between(across, 0, 1, where=below, transform=frame, **grey)
     if axis == "variance":
         axes.axvline(told["settings"]["prior_variance"], color="black", lw=1, label="σ² of p")

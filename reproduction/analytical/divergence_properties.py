@@ -1,4 +1,4 @@
-"""Which divergences are bounded, symmetric and analytical (table prop).
+"""Which divergences are bounded, symmetric and analytical (table A.5).
 
 Each answer is what the divergence says of itself, and stands beside the number that checks it: the
 largest value over pairs that part further and further, the largest change when q and p swap places,
@@ -28,7 +28,7 @@ KINDS: dict[str, Callable[[float], Divergence]] = {
     "KL": lambda alpha: KL(),
     "JS-A": JSA,
     "JS-G": JSG,
-    "weighted KLs (eq. gmex)": WeightedKL,
+    "weighted KLs (eq. 21)": WeightedKL,
     "unmodified JS-A": UnmodifiedJSA,
     "unmodified JS-G": UnmodifiedJSG,
 }

@@ -27,7 +27,7 @@ class Settings:
     """What is computed.
 
     Args:
-        alphas: the paper shows several and does not tell which.
+        alphas: the paper shows several and does not say which.
         farthest: the largest μ.
         points: places from 0 to there.
     """

@@ -41,7 +41,7 @@ class Settings:
 
     Args:
         posterior_loc: mean of q; both scales are 1, the mean of p is 0.
-        alpha: of the weighted KLs and of JS-G; the paper does not tell its own.
+        alpha: of the weighted KLs and of JS-G; the paper does not state it.
         error: the relative error that must be reached.
         confidence: the share of repeats that must reach it.
         most: the largest number of samples; the smallest is 10.

@@ -1,4 +1,4 @@
-"""Where the JS-G loss is above the KL loss, over alpha and σ_p - σ_q (figure theorem3).
+"""Where the JS-G loss is above the KL loss, over alpha and σ_p - σ_q (figure F.15).
 
 p = N(0, 1), q = N(0, σ_q²), λ = 1: the likelihoods cancel, and F_JSG - F_KL is the difference of
 the divergences. Theorem 2 puts the border at α = R = 2 KL(q‖p) / (KL(q‖p) + KL(p‖q)) for the
@@ -130,7 +130,7 @@ def draw(results: Path, out: Path) -> list[Path]:
     return save(figure, out / "sign_of_difference.svg")
 
 
-SHADES = ["#FFFFFF", "#000000", "#C8C8C8"]  # below, equal, above
+SHADES = ["#80808000", "#808080", "#80808066"]  # below, equal, above
 
 
 def _panel(axes: "Axes", told: Mapping[str, Any], name: str) -> None:

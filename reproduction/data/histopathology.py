@@ -53,7 +53,7 @@ def read_patches(folder: str | Path | None = None, *, cache: str | Path | None =
         try:
             patches, known = _loaded(path)
         except DataError:
-            known = ""  # damaged: written anew
+            known = ""  # damaged: written again
         if known == source:
             return patches
     patches = _decoded(files)
@@ -214,7 +214,7 @@ def _pixels(path: str) -> NDArray[np.uint8] | None:
     except DataError:
         raise
     except Exception as error:  # whatever a damaged file makes the reader stumble over
-        raise DataError(f"{path} is no readable .png file: {error}") from None
+        raise DataError(f"{path} is not a readable .png file: {error}") from None
 
 
 @contextmanager
@@ -277,7 +277,7 @@ def _loaded(path: Path) -> tuple[Patches, str]:
         patients = tuple(map(str, arrays["patients"]))
         skipped, source = int(arrays["skipped"]), str(arrays["source"])
     except Exception as error:  # whatever a damaged file makes the reader stumble over
-        raise DataError(f"{path} is no whole file of patches: {error}") from None
+        raise DataError(f"{path} is not a complete file of patches: {error}") from None
     _check_arrays(path, images, labels, patient, patients)
     images, labels, patient = (torch.from_numpy(array) for array in (images, labels, patient))
     return Patches(images, labels, patient, patients, skipped), source

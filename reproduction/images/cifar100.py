@@ -28,7 +28,7 @@ SHOWN = (*THREE, "lambda_kl", "deterministic")
 NOISE = 0.5
 CURVES = Curves(f"CIFAR-100, noise {NOISE:g}", "cifar100", SHOWN, NOISE)
 FOLDS = CURVES._replace(experiment="cifar100-folds")
-"""Five folds with a search of their own, where they have been run."""
+"""Five folds with their own search, where they have been run."""
 PUBLISHED = {"kl": 0.2281, "js_g": 0.2451, "js_a": 0.2402}
 """Test accuracy; the paper has no deterministic network here."""
 NEEDS = Requirement(("cifar100-folds",), SHOWN)

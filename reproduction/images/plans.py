@@ -42,7 +42,7 @@ Settings = Callable[[Path, str], Mapping[str, Setting]]
 
 @dataclass(frozen=True)
 class Plan:
-    """A list of runs, in the order in which they are worth having.
+    """A list of runs, the most useful first.
 
     Args:
         experiment: whose results these are.

@@ -149,10 +149,10 @@ class Setting:
 
     Args:
         contender: a key of `CONTENDERS`.
-        learning_rate: of Adam, to begin with.
+        learning_rate: initial rate of Adam.
         strength: λ in front of the divergence.
         alpha: of the divergence; None where it has none.
-        start: posterior scale to begin with, as a fraction of the prior's.
+        start: initial posterior scale, as a fraction of the prior's.
     """
 
     contender: str

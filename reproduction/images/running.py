@@ -1,6 +1,6 @@
 """Runs of the image experiments: one after the other or several at a time, file by file.
 
-A plan that was stopped goes on with the files that are missing.
+A stopped plan resumes with the files that are missing.
 """
 
 import math
@@ -96,7 +96,7 @@ class Queue:
         return None
 
     def ended(self, job: Job) -> None:
-        """Tell that a run has its result, or failed."""
+        """Report that a run has its result, or failed."""
         del self._running[job]
 
     def _is_open(self, name: str) -> bool:
@@ -158,7 +158,7 @@ def execute(
         names: of the plans.
         results: the folder of all results.
         machine: what computes.
-        tell: called with a line a run.
+        tell: called with a line per run.
         changed: what to make of each plan, such as `toy`.
     """
     plans = {name: changed(plan(name)) for name in names}

@@ -1,6 +1,6 @@
 """The columns of the regression tables: what a loss leaves open is chosen by each split for itself.
 
-By the NLL of validation rows inside the split's own training part; then the split trains anew on
+By the NLL of validation rows inside the split's own training part; then the split trains again on
 the whole of it. Test rows decide nothing. Learning rate, epochs and start are shared by all losses.
 """
 

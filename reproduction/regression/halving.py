@@ -4,7 +4,7 @@ Every loss gets as many candidates, spread evenly over all that it leaves open; 
 epochs. A round trains its candidates on the training part of some splits, as trials of one program
 for each number of epochs, and keeps the half with the lowest mean NLL of validation rows; the
 splits grow as the candidates shrink. The last four are trained with as many weight draws as the
-final networks. The winner trains anew on the whole training part of every split, and is scored on
+final networks. The winner trains again on the whole training part of every split, and is scored on
 its test rows, which decide nothing within a split.
 """
 

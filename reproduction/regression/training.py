@@ -38,9 +38,9 @@ class Protocol:
         test: share of rows to test on.
         validation: share of the training rows that alpha and strength are chosen on.
         hidden: units of the one hidden layer.
-        start: posterior scale to begin with, as a fraction of the prior's.
+        start: initial posterior scale, as a fraction of the prior's.
         batch_size: rows per step.
-        learning_rate: of Adam, to begin with; it falls to 0 along half a cosine.
+        learning_rate: initial rate of Adam; it falls to 0 along half a cosine.
         epochs: passes over the training rows.
         candidates: pairs of alpha and strength that are tried by each loss that has them.
         search_samples: weight draws per step in the search.
@@ -103,7 +103,7 @@ def trained(
         protocol: what all share; its epochs are those of all trials.
         seeds: of every trial, for weights and order.
         samples: weight draws per step.
-        rates: learning rates to begin with, (trials,); None is that of the protocol for all.
+        rates: initial learning rates, (trials,); None is that of the protocol for all.
     """
     trials, num_data, inputs = rows.x.shape
     device = rows.x.device
@@ -134,7 +134,7 @@ def trained(
 def _networks(
     contender: Contender, protocol: Protocol, inputs: int, seeds: Sequence[int]
 ) -> Bayesian:
-    """One network per trial; equal seeds begin with equal weights."""
+    """One network per trial; equal seeds start from equal weights."""
     prior = Prior(Normal, loc=0.0, scale=1.0)
     alone: dict[int, Bayesian] = {}
     for seed in dict.fromkeys(seeds):

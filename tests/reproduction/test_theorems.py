@@ -160,7 +160,7 @@ def test_kl_and_js_g_have_no_bound_where_js_a_keeps_one(q, alpha, low, width):
     assert ours(bd.JSA(alpha), q, p) <= bound(alpha) + 1e-12
 
 
-# Theorem 2: the weighted KLs of eq. gmex, for any two distributions with finite KLs.
+# Theorem 2: the weighted KLs of eq. 21, for any two distributions with finite KLs.
 
 
 @few

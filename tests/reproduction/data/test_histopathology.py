@@ -141,10 +141,10 @@ def test_a_name_that_contradicts_its_folders_is_refused(tmp_path, name):
 def test_a_damaged_or_large_file_is_named(tmp_path):
     path = write(made(tmp_path), "8863", 1, 9, pixels("8863", 1, 9))
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(DataError, match=rf"{path.name} is no readable \.png file"):
+    with pytest.raises(DataError, match=rf"{path.name} is not a readable \.png file"):
         read_patches(tmp_path)
     path.write_text("nonsense")
-    with pytest.raises(DataError, match=rf"{path.name} is no readable \.png file"):
+    with pytest.raises(DataError, match=rf"{path.name} is not a readable \.png file"):
         read_patches(tmp_path)
     Image.new("RGB", (60, 50)).save(path)
     with pytest.raises(DataError, match=rf"at most 50×50 pixels, got 60×50 in .*{path.name}"):
@@ -239,8 +239,8 @@ def arrays(**other: object) -> dict[str, object]:
         ({"labels": np.array([0, 2])}, "labels in .* must lie between 0 and 1"),
         ({"labels": np.array([0])}, "one of labels for each of 2 patches"),
         ({"patient": np.array([0, -1])}, "patient in .* must lie between 0 and 0"),
-        ({"skipped": np.array("many")}, "is no whole file of patches"),
-        ({"patients": np.array([print], dtype=object)}, "is no whole file of patches"),
+        ({"skipped": np.array("many")}, "is not a complete file of patches"),
+        ({"patients": np.array([print], dtype=object)}, "is not a complete file of patches"),
     ],
 )
 def test_a_file_of_other_arrays_is_refused(tmp_path, other, complaint):
@@ -251,10 +251,10 @@ def test_a_file_of_other_arrays_is_refused(tmp_path, other, complaint):
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path):
     (tmp_path / "all.npz").write_text("nonsense")
-    with pytest.raises(DataError, match="is no whole file of patches"):
+    with pytest.raises(DataError, match="is not a complete file of patches"):
         load_patches(tmp_path / "all.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(DataError, match="is no whole file of patches"):
+    with pytest.raises(DataError, match="is not a complete file of patches"):
         load_patches(tmp_path / "one.npy")
 
 
