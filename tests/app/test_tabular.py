@@ -507,3 +507,14 @@ def test_sample_weights_are_routed_through_a_pipeline():
     scaled = MinMaxScaler().fit(X)
     alone = clone(model).fit(scaled.transform(X[20:]), y[20:])
     np.testing.assert_allclose(routed.predict(X), alone.predict(scaled.transform(X)))
+
+
+def test_intervals_of_a_small_table_are_calibrated_by_folds():
+    X, y = line(rows=60)
+    new, truth = line(rows=300, seed=1)
+    model = BayesianRegressor(**LINE, **QUICK, random_state=0).fit(X, y)
+    before = model.predict_interval(new)
+    low, high = model.calibrate_by_folds(X, y, folds=4).predict_interval(new)
+    assert not np.array_equal(low, before[0])
+    assert 0.8 < np.mean((low <= truth) & (truth <= high)) < 0.99
+    assert np.array_equal(model.fit(X, y).predict_interval(new), before)

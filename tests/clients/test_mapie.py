@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 import torch
 from mapie.classification import SplitConformalClassifier
-from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegressor
+from mapie.regression import (
+    ConformalizedQuantileRegressor,
+    CrossConformalRegressor,
+    SplitConformalRegressor,
+)
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold
 from torch.distributions import Categorical, Normal
 
-from bayesdiv.calibration import Intervals, Quantiles, Sets
+from bayesdiv.calibration import FoldIntervals, Intervals, Quantiles, Sets
 from bayesdiv.predictive import Predictive
 
 LEVEL = 0.9
@@ -72,6 +78,29 @@ def test_intervals_by_residuals_are_mapies(count):
     _, ends = theirs.predict_interval(new[:, None])
     ours = Intervals.fit(predictive(x, even=True), torch.from_numpy(y), LEVEL)
     low, high = ours(predictive(new, even=True))
+    np.testing.assert_allclose(low, ends[:, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(high, ends[:, 1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize(("count", "folds"), [(20, 4), (57, 5), (20, 20)])
+def test_intervals_of_folds_are_mapies(count, folds):
+    (x, y), (new, _) = rows(count, 0), rows(50, 1)
+    parts = KFold(folds)
+    theirs = CrossConformalRegressor(
+        LinearRegression(), confidence_level=LEVEL, method="plus", cv=parts
+    )
+    _, ends = theirs.fit_conformalize(x[:, None], y).predict_interval(new[:, None])
+
+    def said(model, at):
+        return Predictive(Normal(torch.from_numpy(model.predict(at[:, None]))[None], 1.0))
+
+    split = list(parts.split(x))
+    models = [LinearRegression().fit(x[rest, None], y[rest]) for rest, _ in split]
+    held = [
+        (said(m, x[own]), torch.from_numpy(y[own]))
+        for m, (_, own) in zip(models, split, strict=True)
+    ]
+    low, high = FoldIntervals.fit(held, LEVEL)([said(model, new) for model in models])
     np.testing.assert_allclose(low, ends[:, 0, 0], atol=1e-12)
     np.testing.assert_allclose(high, ends[:, 1, 0], atol=1e-12)
 

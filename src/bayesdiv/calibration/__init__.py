@@ -12,10 +12,13 @@ nothing about a single row, nor about rows of another source. Given the calibrat
 follows the Beta(k, n + 1 - k) distribution, so that few rows promise the mean and little more. With
 `groups`, the promise holds within each group, whose rows are then the n that count.
 
+`FoldIntervals` (CV+) needs no rows of their own and promises less.
+
 What is learned is a few numbers: `state()` gives them as plain values for a JSON file, and
 `Saved.from_state` makes the same calibration of them again.
 """
 
+from bayesdiv.calibration.folds import FoldIntervals
 from bayesdiv.calibration.intervals import Central, Intervals, Quantiles, Scaled, Score
 from bayesdiv.calibration.levels import Levels, Promised
 from bayesdiv.calibration.saved import Saved
@@ -24,6 +27,7 @@ from bayesdiv.calibration.sets import Sets
 
 __all__ = [
     "Central",
+    "FoldIntervals",
     "Intervals",
     "Levels",
     "Promised",

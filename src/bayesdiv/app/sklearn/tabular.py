@@ -229,6 +229,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         """Learn from rows whose targets are standardised or class numbers."""
         self._check_settings()
         self._calibration: tuple[Predictive, Tensor] | None = None
+        self._folds: list[tuple[Self, Predictive, Tensor]] = []  # of CV+
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if not self._warm:
             # Divided by infinity, a column without anything to learn from says nothing later.
