@@ -66,23 +66,14 @@ class Units(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions around what a network says.
+    """A family of distributions around what a network says."""
 
-    Args:
-        likelihood: for targets as they are learned.
-        units: from targets and repeats to how they are learned.
-        outputs: numbers out of the network per target.
-        locations: of these, those that say where the target lies; they come first.
-        holds: what targets must be.
-        fits: which targets are so.
-    """
-
-    likelihood: Callable[[Units], Likelihood]
-    units: Callable[[Floats, Floats], Units]
-    outputs: int = 2
-    locations: int = 1
-    holds: str = "numbers"
-    fits: Callable[[Floats], NDArray[np.bool_]] = np.isfinite
+    likelihood: Callable[[Units], Likelihood]  # for targets as they are learned
+    units: Callable[[Floats, Floats], Units]  # from targets and repeats to how they are learned
+    outputs: int = 2  # numbers out of the network per target
+    locations: int = 1  # of these, those that say where the target lies; they come first
+    holds: str = "numbers"  # what targets must be
+    fits: Callable[[Floats], NDArray[np.bool_]] = np.isfinite  # which targets are so
 
 
 def _standard(y: Floats, repeats: Floats) -> Units:

@@ -42,13 +42,9 @@ def comparison(
     measure: str,
     title: str,
 ) -> "Figure":
-    """Training and validation curves beside a reliability diagram or an interval plot.
+    """Curves of training, of validation and of a measure, and how well the losses are calibrated.
 
-    Args:
-        histories: for each loss, the history of each seed.
-        predictions: for each loss, test predictions and targets of each seed, which are pooled.
-        measure: what the second panel shows, such as accuracy or rmse.
-        title: of the whole.
+    Histories and test predictions are those of each seed, by loss; predictions are pooled.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -64,8 +60,7 @@ def comparison(
         ylabel="negative log-likelihood (nats)",
         title="Training (thin) and validation (bold)",
     )
-    low, high = _limits(histories)
-    left.set_ylim(low, high)
+    left.set_ylim(_limits(histories))
     label = METRICS[measure].label
     middle.set(xlabel="epoch", ylabel=label, title=f"Validation {label}")
     middle.legend(frameon=False)
@@ -107,16 +102,14 @@ def _curve(
 
 def _limits(histories: Mapping[str, Sequence[History]]) -> tuple[float, float]:
     """Limits that show the best of every curve; one that runs away does not flatten the rest."""
-    keys = ("nll", "validation_nll")
     curves = [
         torch.tensor([line[key] for line in run])
         for runs in histories.values()
         for run in runs
-        for key in keys
+        for key in ("nll", "validation_nll")
     ]
     low = min(curve.min().item() for curve in curves)
     high = max(curve.quantile(0.5).item() for curve in curves)
-    high = max(high, max(curve.min().item() for curve in curves))
     margin = 0.15 * (high - low) + 1e-3
     return low - margin, high + 2 * margin
 

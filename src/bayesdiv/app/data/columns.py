@@ -25,13 +25,7 @@ _DAY = 86_400e9  # nanoseconds
 class Numeric:
     """A column of numbers, standardised: (value - loc) / scale.
 
-    Args:
-        name: of the column.
-        loc: mean of the training rows.
-        scale: their standard deviation.
-        unit: what stands beside each number of the training rows, such as € or %.
-        fill: median of the training rows in place of missing values, which a further column of x
-            marks by 1; None where no value was missing, and none may be.
+    Where training rows had gaps, their median fills all gaps, and a further column of x marks them.
 
     Examples:
         >>> import pandas as pd
@@ -41,9 +35,9 @@ class Numeric:
     """
 
     name: str
-    loc: float
-    scale: float
-    unit: str = ""
+    loc: float  # mean of the training rows
+    scale: float  # their standard deviation
+    unit: str = ""  # what stands beside each number, such as € or %
     fill: float | None = field(default=None, kw_only=True)
     called: ClassVar[str] = "numbers"
 
@@ -148,17 +142,11 @@ class Dates(Numeric):
 
 @dataclass(frozen=True)
 class OneHot:
-    """A column of categories: each has a column of x, 1 in the rows that have it and else 0.
-
-    Args:
-        name: of the column.
-        categories: of the training rows.
-        fill: the commonest in place of missing values, as in `Numeric`.
-    """
+    """A column of categories: each has a column of x, 1 in the rows that have it and else 0."""
 
     name: str
     categories: tuple[str, ...]
-    fill: str | None = field(default=None, kw_only=True)
+    fill: str | None = field(default=None, kw_only=True)  # the commonest, as in `Numeric`
 
     @property
     def width(self) -> int:

@@ -85,16 +85,9 @@ def opened(
 ) -> "Table | Images":
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
-    Args:
-        name_or_path: as in `load`, like target, task and drop.
-        target: for a file.
-        task: for a file.
-        drop: for a file.
-        impute: whether missing values of inputs are filled, see `columns.Numeric`.
-        written: how the file is written.
-        tested_on: a file with the rows of the test part.
-        apart: how rows are parted; None draws them at random.
-        likelihood: how a number scatters, a word of `bayesdiv.app.families`; None is the usual one.
+    Of a file, `target`, `task`, `drop`, `impute` and `apart` are as in `table.checked`, and
+    `tested_on` is one with the rows of the test part. A likelihood is a word of
+    `bayesdiv.app.families`; None is the usual one.
 
     Examples:
         >>> source = opened("diabetes")

@@ -31,17 +31,13 @@ RARE = 0.2  # of the commonest value's rows: the rarest class of a target that i
 class Apart:
     """How rows are parted if not at random: by `time`, the latest tested, or whole `group`s.
 
-    Args:
-        kind: time or group.
-        column: with the times or the groups; it is no input.
-
     Examples:
         >>> Apart.parse("time:sold")
         Apart(kind='time', column='sold')
     """
 
-    kind: str
-    column: str
+    kind: str  # time or group
+    column: str  # with the times or the groups; it is no input
 
     @classmethod
     def parse(cls, text: str) -> "Apart":

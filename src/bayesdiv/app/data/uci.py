@@ -65,27 +65,18 @@ class Source:
 class Dataset:
     """A table by name: what it holds, how to know it and where to get it.
 
-    Args:
-        name: what `read` and `load` know it by.
-        title: what its publisher calls it.
-        rows: how many it has.
-        columns: features, then the target.
-        checksum: see `checksum`.
-        source: in the archive; None where no public address has it.
-        file: its name in a folder of one's own, without .csv, if that is not `name`.
-
     Examples:
         >>> SETS["yacht"].shape, SETS["yacht"].target
         ((308, 6), 'residuary_resistance')
     """
 
     name: str
-    title: str
+    title: str  # what its publisher calls it
     rows: int
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # features, then the target
     checksum: str
-    source: Source | None
-    file: str = ""
+    source: Source | None  # in the archive; None where no public address has it
+    file: str = ""  # its name in a folder of one's own, without .csv, if that is not `name`
 
     @property
     def shape(self) -> tuple[int, int]:
