@@ -65,7 +65,7 @@ def table() -> str:
     for name in names():
         ours, leads = compared(name, "nll")
         title = TITLES.get(name, name.replace("_", " "))
-        cells = [f"{ours:.2f}", *map(_cell, leads.values())]
+        cells = [f"{ours:.2f}".replace("-", "−"), *map(_cell, leads.values())]
         lines.append("| " + " | ".join([title, *cells]) + " |")
     return "\n".join(lines)
 
@@ -91,23 +91,23 @@ def images() -> str:
     def mean(method: str, value: Callable[[dict[str, Any]], float]) -> float:
         return fmean(value(result) for result in results if result["method"] == method)
 
+    def score(method: str, key: str) -> float:
+        return mean(method, lambda result: result["scores"]["test"][key])
+
     def scores(method: str) -> str:
-        of = {k: mean(method, lambda r, k=k: r["scores"]["test"][k]) for k in _SCORES}
-        return f"{of['accuracy']:.1%} / {of['nll']:.3f} / {of['ece']:.3f}".replace("%", " %")
+        of = {key: score(method, key) for key in ("accuracy", "nll", "ece")}
+        return f"NLL {of['nll']:.3f}, ECE {of['ece']:.3f}, accuracy {100 * of['accuracy']:.1f} %"
 
     cost = mean("jsg_natural", _epoch) / mean("sgd", _epoch)
     shifted = {name: mean(name, _shifted) for name in ("jsg_natural", "sgd", "swag")}
     return (
-        f"{scores('jsg_natural')} with JS-G against {scores('sgd')} with SGD (accuracy / NLL / "
-        f"ECE, {lead.seeds} seeds; the lead in NLL is {-lead.mean:.3f} [{-lead.high:.3f}, "
-        f"{-lead.low:.3f}]), at {cost:.2f} times the time per epoch. An ensemble of three SGD "
-        f"networks, at three times the cost, has {scores('ensemble3')}; SWAG has {scores('swag')}. "
-        f"On corrupted images SWAG is ahead: NLL {shifted['swag']:.2f}, JS-G "
-        f"{shifted['jsg_natural']:.2f}, SGD {shifted['sgd']:.2f}."
+        f"Bayesian with JS-G: {scores('jsg_natural')}. Plain SGD: {scores('sgd')}. The lead in NLL "
+        f"is {-lead.mean:.3f} [{-lead.high:.3f}, {-lead.low:.3f}] over {lead.seeds} seeds, and an "
+        f"epoch takes {cost:.2f} times as long. Three SGD networks together do better at three "
+        f"times the cost (NLL {score('ensemble3', 'nll'):.3f}), and on corrupted images SWAG is "
+        f"ahead (NLL {shifted['swag']:.2f}; JS-G {shifted['jsg_natural']:.2f}, SGD "
+        f"{shifted['sgd']:.2f})."
     )
-
-
-_SCORES = ("accuracy", "nll", "ece")
 
 
 def _epoch(result: dict[str, Any]) -> float:
