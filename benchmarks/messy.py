@@ -234,7 +234,7 @@ CASES = (
         csv(rows(patient=[f"p{k % 12}" for k in range(ROWS)])),
         helps=("--split", "group:patient"),
     ),
-    Case("a file of its own to test on", "earlier.csv", tested, helps=("--test", "later.csv")),
+    Case("a separate file to test on", "earlier.csv", tested, helps=("--test", "later.csv")),
     Case("a row with more fields than the header", "ragged.csv", text(PLAIN + "1,2,Bern,3,4\n")),
     Case("eight rows", "few.csv", csv(rows(8))),
     Case("an empty file", "empty.csv", text("")),

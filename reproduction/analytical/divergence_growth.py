@@ -2,8 +2,8 @@
 
 q = N(μ_q, σ_q²), p = N(0, 0.1), in variances as the paper writes them. Upper panels: μ_q moves at
 σ_q² = 0.01. Lower panels: σ_q² moves at μ_q = 0.1. Left KL and JS-G, right KL and λ JS-A. The paper
-tells neither alpha nor λ: at α = ½ JS-G exceeds KL for every μ_q, and λ = 20 lifts JS-A above KL in
-most of the range, as the paper says a higher λ does.
+states neither alpha nor λ: at α = ½ JS-G exceeds KL for every μ_q, and λ = 20 lifts JS-A above KL
+in most of the range, as the paper says a higher λ does.
 """
 
 import math

@@ -484,7 +484,7 @@ def test_a_divergence_of_ones_own_is_trained_and_predicts(numbers, monkeypatch, 
     assert call("predict", "own", numbers, "-o", "out.csv") == 0
     capsys.readouterr()
     assert call("show", "own") == 0
-    assert "mine.Twice()" in capsys.readouterr().out
+    assert "mine.Twice" in capsys.readouterr().out
 
 
 def test_a_loss_that_diverges_does_not_stop_the_others(numbers, capsys):
@@ -629,7 +629,7 @@ def test_a_run_remembers_how_its_file_was_written_and_parted(capsys):
     assert call("train", "t.csv", *ways, "--out", "run", *QUICK) == 0
     told = capsys.readouterr()
     assert "missing values are filled and marked: 1 in 'a'" in told.err
-    assert "column 'day' parts the rows and is no input" in told.err
+    assert "column 'day' splits the rows and is not an input" in told.err
     assert call("evaluate", "run") == 0
     assert capsys.readouterr().out.splitlines()[:5] == told.out.splitlines()[:5]
     assert call("predict", "run", "t.csv", "-o", "out.csv") == 0

@@ -144,7 +144,7 @@ class Keeper:
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse to go on with other settings or rows; a file that moved with its rows is the same."""
+    """Refuse to continue with other settings or rows; a file may have moved with its rows."""
     same_rows = there["fingerprint"] == wanted["fingerprint"]
     for name, how in runs.differences(there, wanted).items():
         if name not in ("version", "fingerprint") and not (name == "data.data" and same_rows):

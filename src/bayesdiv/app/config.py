@@ -62,7 +62,8 @@ def _content(given: str) -> Any:
         return yaml.safe_load(given)
     except yaml.YAMLError as error:
         line = " ".join(str(error).split())
-        raise ValueError(f"{path if path.exists() else 'config'} is no YAML: {line}") from None
+        name = path if path.exists() else "config"
+        raise ValueError(f"{name} is not valid YAML: {line}") from None
 
 
 def _named(content: Any, key: str = "") -> Iterator[str]:

@@ -18,7 +18,7 @@ from bayesdiv.app import metric
 from bayesdiv.app.rounding import spread
 from bayesdiv.training.fit import Epoch
 
-NONE = "–"  # in the place of a metric that does not exist for a part of the data
+NONE = "–"  # instead of a metric that does not exist for a part of the data
 # What moves a cursor, colours or reverses text on a terminal, and halves of characters.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -47,7 +47,7 @@ def owned(folder: Path) -> Iterator[Path]:
 
 
 def _taken(path: Path) -> int:
-    """The lock file, open and ours; opened anew where its owner removed it meanwhile."""
+    """The lock file, open and ours; opened again where its owner removed it meanwhile."""
     while True:
         ensure(path.parent)  # it goes with an owner who wrote nothing
         try:

@@ -330,7 +330,7 @@ def explained(arguments: "Sequence[str]") -> str:
 
 
 def unknown(text: str, other: str) -> str:
-    """What to say of a name that is no divergence: it may be misspelt.
+    """What to say of a name that is not a divergence: it may be misspelt.
 
     Examples:
         >>> unknown("Reny", "or an import path")

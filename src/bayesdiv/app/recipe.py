@@ -1,4 +1,4 @@
-"""How tables are learned: the settings that both the estimators and the command line begin with.
+"""How tables are learned: the defaults of both the estimators and the command line.
 
 They were chosen on rows held out from the training parts of the standard splits of eight tables;
 benchmarks/tables has the study, its results, and what these splits cannot show.
@@ -22,7 +22,7 @@ class TableRecipe:
         hidden: units of each hidden layer.
         members: networks of the ensemble.
         samples: weight draws per update and member.
-        start: the posterior's scale to begin with, as a fraction of the prior's; see `start_for`.
+        start: the posterior's initial scale as a fraction of the prior's; see `start_for`.
         divergence: what holds the weights near the prior.
         strength: λ in front of it.
         learning_rate: of Adam between warm-up and decay.
@@ -136,7 +136,7 @@ class Scheduled:
         self.step()
 
     def step(self) -> None:
-        """Go on by one update."""
+        """Advance by one update."""
         self.update += 1
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * self.rate(self.update)
@@ -237,7 +237,7 @@ class Watch:
         return done
 
     def _perhaps_fall(self, update: int, late: bool) -> None:
-        """End the level where the NLL stands, or where half of the time or updates is gone."""
+        """End the level where the NLL converges, or where half of the time or updates is gone."""
         if late and self.since < self.patience:
             self.cut = f"the NLL had not stood when {self.seconds:g} seconds, the most for a fit, "
             self.cut += "were near"

@@ -104,7 +104,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_file(path: Path, most: float = math.inf) -> None:
-    """Refuse what is no ordinary file, as a pipe would be waited for, and one that is too large."""
+    """Refuse what is not an ordinary file, such as a pipe, and what is too large."""
     with reported(path, "read"):
         found = Path(path).stat()
     if not stat.S_ISREG(found.st_mode):

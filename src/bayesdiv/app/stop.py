@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does: what it needs to go on is written first."""
+    """SIGTERM, which ends a command as Ctrl-C does: what it needs to resume is written first."""
 
     code = 128 + signal.SIGTERM
 

@@ -41,7 +41,7 @@ def train(
         splits: the data.
         divergence: what holds the weights near the prior; None for a deterministic network.
         training: how.
-        folder: where the run is written; a run there that was stopped goes on. None writes nothing.
+        folder: where the run is written; a stopped run there is resumed. None writes nothing.
         source: how the data were loaded, kept with the run.
         tell: called after each epoch.
     """

@@ -100,7 +100,7 @@ def test_a_group_is_in_one_part(seed):
 def test_the_column_that_parts_is_no_input_and_must_be_fit():
     table = checked(rows(), "rows", target="y", apart=Apart("time", "day"))
     assert "day" not in table.features
-    assert "column 'day' parts the rows and is no input" in table.notes
+    assert "column 'day' splits the rows and is not an input" in table.notes
     with pytest.raises(DataError, match="column 'town' must hold a date or a number"):
         checked(rows(), "rows", target="y", apart=Apart("time", "town"))
     with pytest.raises(ValueError, match="split must be time:COLUMN or group:COLUMN, got day"):

@@ -469,7 +469,7 @@ def test_a_set_without_a_public_address_is_asked_for_in_a_folder(name):
 def test_a_damaged_download_is_told_and_not_kept(archive, monkeypatch, name, content):
     values = made_up(monkeypatch, name)
     publish(archive[0], name, content)
-    with pytest.raises(DataError, match="it was removed, and the next call downloads it anew"):
+    with pytest.raises(DataError, match="it was removed, and the next call downloads it again"):
         uci.read(name)
     publish(archive[0], name, native(name, values))
     assert len(uci.read(name).frame) == len(values)

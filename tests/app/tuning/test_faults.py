@@ -193,7 +193,7 @@ def test_a_database_gone_in_mid_search_is_one_sentence_that_names_it(
         workers.tune(spoils, search)
     sentence = str(caught.value)
     assert sentence.startswith(f"the database sqlite:///{tmp_path}/s.db stopped answering: ")
-    assert "the same call goes on once it is back" in sentence
+    assert "the same call resumes once it is back" in sentence
     assert "\n" not in sentence
     assert "Traceback" not in capfd.readouterr().err
 

@@ -147,7 +147,7 @@ def test_a_search_stopped_by_hand_repeats_the_trial_it_was_at(tmp_path):
     workers.tune(stopped, search)
     (again,) = [tried for tried in studies.trials(search) if tried.retry_of is not None]
     left = studies.trials(search)[1]
-    assert (left.state, left.reason) == ("stopped", "stopped by hand")
+    assert (left.state, left.reason) == ("stopped", "stopped by the user")
     assert (again.state, again.reason) == ("complete", "")
     assert again.retry_of == 1
     assert again.settings == {"x": calls[1]}

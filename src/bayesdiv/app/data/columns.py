@@ -74,7 +74,7 @@ class Numeric:
         return 1 if self.fill is None else 2
 
     def values(self, column: "Series") -> NDArray[np.float64]:
-        """The column as floats, NaN where a value is no number or has another unit."""
+        """The column as floats, NaN where a value is not a number or has another unit."""
         return parsed(column, self.unit)
 
     def _read(self, column: "Series") -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
@@ -129,7 +129,7 @@ class Dates(Numeric):
         return {"format": format_of(column)[0] if words_for(column) == "string" else ""}
 
     def values(self, column: "Series") -> NDArray[np.float64]:
-        """Days since 1970, NaN where a value is no date of the format."""
+        """Days since 1970, NaN where a value is not a date of the format."""
         import pandas as pd
 
         how = self.format if self.format and words_for(column) == "string" else None
@@ -244,14 +244,14 @@ def without_odd_ones(column: "Series") -> "Series":
 
 
 def _check_all(column: "Series", values: NDArray[np.float64], called: str) -> None:
-    """Complain of the first value that is no number or date."""
+    """Complain of the first value that is not a number or a date."""
     wrong = np.flatnonzero(np.isnan(values))
     if len(wrong):
         raise _no_number(column, int(wrong[0]), called)
 
 
 def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
-    """What to say of a value that is no number."""
+    """What to say of a value that is not a number."""
     got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"
     if called == "numbers" and not np.isnan(parsed(pointed(column.iloc[[row]]))).any():

@@ -37,8 +37,8 @@ class Written:
     """How a file is written, as far as its user says; what is None is found out from the file.
 
     Args:
-        separator: what parts the fields: comma, semicolon, tab, bar or white space.
-        decimal: the decimal sign; a point. In a file parted by semicolons a comma may be one too:
+        separator: the field separator: comma, semicolon, tab, bar or white space.
+        decimal: the decimal sign; a point. With semicolons between fields it may be a comma:
             there, 1,234 is a number only if this is given.
         encoding: of the text, such as latin-1; UTF-8 or what a byte-order mark says.
         header: whether the first line has the names of the columns.
@@ -141,8 +141,8 @@ def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFr
     """A table to write back: every cell of a text file as the text it is, and its separator.
 
     Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
-    is "NA". Spaces after a separator are no part of a cell. Other files give the table of `read`
-    and a comma, as do files parted by white space, which cannot hold an empty field.
+    is "NA". Spaces after a separator are not part of a cell. Other files give the table of `read`
+    and a comma, as do files separated by white space, which cannot hold an empty field.
     """
     options = {"dtype": str, "keep_default_na": False, "na_filter": False}
     found = _read(path, options, written or Written())
@@ -230,7 +230,7 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
 
 
 def _encoding(path: Path) -> str:
-    """What a byte-order mark says, else UTF-8; a file with zero bytes is no text."""
+    """What a byte-order mark says, else UTF-8; a file with zero bytes is not text."""
     with path.open("rb") as file:
         head = file.read(1 << 16)
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
@@ -240,7 +240,7 @@ def _encoding(path: Path) -> str:
 
 
 def _separator(first: list[str]) -> str:
-    """What parts the fields of the first line that is parted; white space where none is."""
+    """The separator of the first line that has one; white space where none is."""
     for line in first:
         bare = re.sub('"[^"]*"', "", line)
         found = max(",;\t|", key=bare.count)

@@ -29,7 +29,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     Rows are drawn at random; for classes each part gets its share of each (stratified) and the
     training part at least one row of each. Rows of the other parts that alone have some category
     or lack some value join the training part, since they could not be encoded. A table that has
-    groups, times or rows to test on is parted by them, see `table.Table`; such rows are then left
+    groups, times or rows to test on is split by them, see `table.Table`; such rows are then left
     out.
 
     Args:
@@ -121,7 +121,7 @@ def _order(
 
 
 def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, tuple[str, ...]]:
-    """The parts after rows with a category of their own have joined the training part.
+    """The parts after rows with their own category have joined the training part.
 
     Where the parts are fixed, such rows are left out.
     """

@@ -29,7 +29,7 @@ RARE = 0.2  # of the commonest value's rows: the rarest class of a target that i
 
 @dataclass(frozen=True)
 class Apart:
-    """How rows are parted if not at random: by `time`, the latest tested, or whole `group`s.
+    """How rows are split if not at random: by `time`, the latest tested, or whole `group`s.
 
     Examples:
         >>> Apart.parse("time:sold")
@@ -37,7 +37,7 @@ class Apart:
     """
 
     kind: str  # time or group
-    column: str  # with the times or the groups; it is no input
+    column: str  # with the times or the groups; it is not an input
 
     @classmethod
     def parse(cls, text: str) -> "Apart":
@@ -108,7 +108,7 @@ def checked(
             ones are a regression; text, bools and other whole numbers are classes.
         drop: columns to leave out.
         impute: whether missing values are filled, and odd ones among numbers with them.
-        apart: how rows are parted; None draws them at random.
+        apart: how rows are split; None draws them at random.
         tested: rows of another file, to test on.
 
     Examples:
@@ -138,7 +138,7 @@ def checked(
     if apart is not None:
         groups, times = _parting(frame, apart, name)
         frame = frame.drop(columns=apart.column)
-        notes += (f"column {apart.column!r} parts the rows and is no input",)
+        notes += (f"column {apart.column!r} splits the rows and is not an input",)
     if not there.all():
         notes += (f"rows left out, as their target {target!r} is missing: {(~there).sum()}",)
     found, why = _settled(frame[target], task)
@@ -241,7 +241,7 @@ def _without(
     if len(kept.columns) < 2:
         raise DataError(
             f"{name} must have a target and a column to predict it from, got "
-            f"{quoted(kept.columns) or 'no column'}: if fields are not parted by commas, give the "
+            f"{quoted(kept.columns) or 'no column'}: if commas do not separate fields, give the "
             "--separator"
         )
     empty = [each for each in kept.columns if each not in spared and kept[each].isna().all()]

@@ -181,7 +181,7 @@ def _downloaded(known: Dataset) -> Numbers:
         path.unlink(missing_ok=True)  # else every later call would find it in the cache
         told = str(problem) if isinstance(problem, DataError) else f"{path} cannot be read"
         raise DataError(
-            f"{told}; it was removed, and the next call downloads it anew, or set {DATA} to a "
+            f"{told}; it was removed, and the next call downloads it again, or set {DATA} to a "
             f"folder that holds {wanted}"
         ) from problem
 

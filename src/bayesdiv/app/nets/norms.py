@@ -68,7 +68,7 @@ class Norm(StrEnum):
 
 @torch.no_grad()
 def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Estimate the running statistics of every batch norm anew, as plain means over batches.
+    """Estimate the running statistics of every batch norm again, as plain means over batches.
 
     A Bayesian model draws its weights in each call, so the statistics are those of the average
     over draws. Inside `at_mean` they are those of the mean network: with noisy weights the two

@@ -89,7 +89,7 @@ class ResNet:
     def build(self) -> nn.Sequential:
         """The network, its weights drawn at random so that it trains without normalisation too.
 
-        Convolutions begin with the variance 2/fan-in of He et al. (2015), which keeps the mean
+        Convolutions start with the variance 2/fan-in of He et al. (2015), which keeps the mean
         square of what passes through them and a relu. Without normalisation the last one of each
         block has 1/(L fan-in) for L blocks, so that a block adds at most a share 1/L to it, and all
         together a factor of e. The output layer has 1/fan-in, biases are 0.

@@ -285,7 +285,7 @@ def whiskers(rows: Sequence[tuple[str, Sequence[Whisker]]], across: Axis, descri
 
 
 def _short(name: str, most: int = 18) -> str:
-    """A name that leaves room for what it names; its end tells it from its neighbours."""
+    """A name that leaves room for what it names; its end differs from its neighbours."""
     return name if len(name) <= most else f"…{name[1 - most :]}"
 
 

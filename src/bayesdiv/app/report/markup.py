@@ -55,7 +55,7 @@ def note(*content: Content) -> Html:
 
 
 def table(label: str, head: Sequence[Content], rows: Iterable[Sequence[Content]]) -> Html:
-    """A table in a box of its own, which scrolls where the page is too narrow for it.
+    """A table in its own box, which scrolls where the page is too narrow for it.
 
     The first cell of each row is its heading.
     """

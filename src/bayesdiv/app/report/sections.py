@@ -154,8 +154,8 @@ def curves(runs: Sequence[Run], looks: Sequence[Series]) -> Html:
     ]
     said = note(
         "Thin lines are training, bold ones validation; the dot marks the epoch whose weights were "
-        "kept. The divergence is summed over all weights, before the strength; each loss has a "
-        "measure of its own."
+        "kept. The divergence is summed over all weights, before the strength; each loss has its "
+        "own measure."
     )
     named = legend((look, run.label) for run, look in pairs)
     return section("Training", said, named, charts(*drawn))
@@ -224,7 +224,7 @@ def _lines(pairs: Pairs, key: str, up: Axis, description: str) -> Html:
 
 
 class Tensors(NamedTuple):
-    """One weight tensor of a run: how its posterior stands to its prior."""
+    """One weight tensor of a run: how its posterior compares with its prior."""
 
     name: str
     shape: tuple[int, ...]
@@ -313,7 +313,7 @@ def settings(runs: Sequence[Run]) -> Html:
 
 
 def _leaves(run: Run) -> dict[str, str]:
-    """Settings by their dotted names; the columns of the data have a table of their own."""
+    """Settings by their dotted names; the columns of the data have their own table."""
     found = leaves(run.settings)
     return {name: _text(value) for name, value in found if name != "encoder.columns"}
 

@@ -40,9 +40,9 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     more, so the order of the rows does not matter. A DataFrame may have text, booleans, dates and
     gaps: scikit-learn's encoders and imputers make numbers of them, with a column that marks gaps.
 
-    Each member learns from nine tenths of the rows, two by two from the same; the fit goes on
+    Each member learns from nine tenths of the rows, two by two from the same; the fit continues
     while the likelihood of the other tenth rises, and keeps the weights that were best. What it did
-    stands in `report_`. The settings it begins with were chosen on validation rows of eight tables.
+    is in `report_`. Its defaults were chosen on validation rows of eight tables.
 
     Args:
         divergence: D, what holds the weights near the prior p; None is `JSA(0.3)`.
@@ -59,9 +59,9 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         hidden: units of each hidden layer; () makes the network linear.
         members: networks of the ensemble; None is 4, or 1 for a network with running means.
         prior: anything that `bayesianize` takes; None is `FanIn()`.
-        start: the posterior's scale to begin with, as a fraction of the prior's; None suits the
+        start: the posterior's initial scale as a fraction of the prior's; None suits the
             divergence.
-        epochs: passes over the rows; None goes on until the validation likelihood stands, 3,000
+        epochs: passes over the rows; None runs until the validation likelihood converges, 3,000
             updates at least, with a `ConvergenceWarning` where the most for a table of this size
             were too few.
         learning_rate: of Adam; it stays level for half of the fit and then falls to 0.
@@ -112,7 +112,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     ) -> Self:
         """One pass over more rows of a table that comes in parts.
 
-        It goes on from the weights of the part before, in the units of the first part; the prior
+        It continues from the weights of the part before, in the units of the first part; the prior
         counts once for all rows so far.
         """
         self._begin(partial=True)
@@ -168,7 +168,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         Before `calibrate` these are quantiles of the mixture over weight draws, noise included:
         right as far as the model is, and nothing is promised. After it they are split-conformal:
         whatever the model, a new target lies inside with probability `level` or more, on average
-        over calibration rows and new rows that are exchangeable. That is no promise for a single
+        over calibration rows and new rows that are exchangeable. It promises nothing for a single
         row or a group of rows. With n calibration rows, levels above n/(n + 1) have infinite ends.
         After `calibrate_by_folds` they are those of CV+, which promise less.
         """
@@ -238,7 +238,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
     network's weights, where n_i is the sample weight of row i, 1 if none is given. Settings,
     attributes and the treatment of the table are those of `BayesianRegressor`.
 
-    A y of several columns of 0 and 1 (multilabel) has a logit per column in the place of the
+    A y of several columns of 0 and 1 (multilabel) has a logit per column instead of the
     softmax; probabilities are then those of a 1 in each column.
 
     Attributes:
@@ -275,7 +275,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
     ) -> Self:
         """One pass over more rows of a table that comes in parts, see `BayesianRegressor`.
 
-        The first call is told all classes, unless y has several columns.
+        The first call is given all classes, unless y has several columns.
         """
         self._begin(partial=True)
         return self._learn(X, y, sample_weight, classes)
@@ -314,7 +314,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         return self._fit(rows, likelihood, many, targets=many, free=many - (not several))
 
     def _numbered(self, label: NDArray[Any], classes: ArrayLike | None) -> NDArray[np.intp]:
-        """The number of each label; finds the classes, which a stream is told in its first call."""
+        """The number of each label; finds the classes, which a stream gets in its first call."""
         if not self._stream.on:
             self.classes_, number = np.unique(label, return_inverse=True)
             return number
@@ -365,7 +365,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         return cast(NDArray[np.bool_], member.numpy())
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
-        """Their logarithms, finite where a probability is too small for a number of its own."""
+        """Their logarithms, finite where a probability is too small for its own number."""
         found = self.predictive(X).conditional
         if isinstance(found, Independent):
             each = nn.functional.logsigmoid(cast(Bernoulli, found.base_dist).logits)

@@ -18,7 +18,7 @@ def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
     """The encoder of a table of pandas; None for one that holds numbers alone.
 
     Numbers, booleans and dates (in days since 1970) have their gaps filled by the median, and a
-    column that marks the gaps. Categories have a column each, and a gap is a category of its own.
+    column that marks the gaps. Categories have a column each, and a gap is its own category.
 
     Examples:
         >>> import pandas as pd

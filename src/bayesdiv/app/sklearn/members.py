@@ -111,7 +111,7 @@ def side_by_side(models: Sequence[Bayesian]) -> Bayesian:
 
 
 def mixture(model: Bayesian) -> Bayesian:
-    """One model whose draws go round the members of a trained stack that are finite.
+    """One model whose draws cycle through the members of a trained stack that are finite.
 
     Examples:
         >>> from torch import nn

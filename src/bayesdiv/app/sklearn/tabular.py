@@ -177,18 +177,18 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _warm(self) -> bool:
-        """Whether a fit goes on from one before."""
+        """Whether a fit continues an earlier one."""
         goes_on = self.warm_start or (self._stream.on and self._stream.seen > 0)
         return goes_on and hasattr(self, "model_")
 
     def _begin(self, partial: bool) -> None:
-        """Go on with the rows so far, or forget them."""
+        """Continue with the rows so far, or forget them."""
         if not (partial and hasattr(self, "model_")):
             self._stream = Stream()
         self._stream.on = partial
 
     def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
-        """Rows and targets as numbers; what is no number gets an encoder."""
+        """Rows and targets as numbers; what is not a number gets an encoder."""
         if not self._warm:
             encoder = encoder_for(X)
             self._encoder = None if encoder is None else encoder.fit(plain(X))
@@ -420,7 +420,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _groups(
         self, model: Bayesian, objective: Objective, likelihood: Likelihood
     ) -> list[dict[str, Any]]:
-        """The parameters with their learning rates: the noise has a faster one of its own."""
+        """The parameters with their learning rates: the noise has its own faster one."""
         noise = list(likelihood.parameters())
         known = {id(parameter) for parameter in noise}
         others = [p for part in (model, objective) for p in part.parameters() if id(p) not in known]

@@ -131,7 +131,7 @@ def outside(divergence: Divergence, training: Training, ranges: Ranges) -> dict[
 
 
 def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
-    """Training and validation rows dealt anew, so that each is validated on in one of the folds.
+    """Training and validation rows dealt again, so that each is validated on in one of the folds.
 
     One small validation part mostly measures its own luck. The test part stays out, and one fold
     is the split as it is. Rows are sorted by their target before they are dealt: each fold gets its
@@ -204,7 +204,7 @@ def _course(
 
     Training keeps the weights of its best epoch. A metric of the rows that chose the epoch would
     flatter settings whose epochs differ by luck, so one half of the rows chooses and the other is
-    measured, and the other way round. After the last epoch the metric is computed anew, with as
+    measured, and the other way round. After the last epoch the metric is computed again, with as
     many draws as for the test.
     """
     experiment = experiments.built(splits, divergence, training)

@@ -10,7 +10,7 @@ from optuna.pruners import BasePruner, MedianPruner
 
 @dataclass(frozen=True)
 class Search:
-    """Where a search is kept, how long it goes on and which values are best.
+    """Where a search is kept, how long it runs and which values are best.
 
     Args:
         storage: an SQLite file, or the URL of any database that Optuna takes.
@@ -54,7 +54,7 @@ class Tried(NamedTuple):
     number: int
     settings: dict[str, Any]
     value: float | None
-    state: str  # waiting, running, complete, pruned, failed, or stopped by hand
+    state: str  # waiting, running, complete, pruned, failed, or stopped by the user
     reason: str
     seconds: float | None
     retry_of: int | None  # the trial that was killed

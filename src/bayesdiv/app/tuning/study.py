@@ -22,7 +22,7 @@ from bayesdiv.app.runs import differences
 from bayesdiv.app.tuning.search import Search, Tried
 
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
-STOPPED = "stopped by hand"  # the reason of such a trial
+STOPPED = "stopped by the user"  # the reason of such a trial
 OPENINGS = 5  # a new database can be met while another process is still making its tables
 
 
@@ -83,7 +83,7 @@ def _planned(study: optuna.Study) -> list[FrozenTrial]:
 class _Sampler(TPESampler):
     """TPE whose randomness comes from the seed and the trial's number alone.
 
-    A search that goes on after a stop would otherwise draw its first random settings again, and
+    A search that resumes after a stop would otherwise draw its first random settings again, and
     workers with one seed would all draw the same.
     """
 
@@ -138,7 +138,7 @@ def opened(search: Search) -> Iterator[optuna.Study]:
             if cause := _of_database(error):
                 raise DatabaseGone(
                     f"the database {_shown(url)} stopped answering: {_cause(cause)}; the same "
-                    "call goes on once it is back"
+                    "call resumes once it is back"
                 ) from None
             raise
         finally:
@@ -213,7 +213,7 @@ def _one_at_a_time(engine: sqlalchemy.Engine) -> None:
 
 
 def check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:
-    """Refuse to go on with a study that is about something else; note it in a new one."""
+    """Refuse to continue with a study that is about something else; note it in a new one."""
     about = {"best": search.best.__name__, **about}
     if found := differences(study.user_attrs.get("about", about), about):
         differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())

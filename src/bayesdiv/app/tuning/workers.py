@@ -162,7 +162,7 @@ def _supervise(objective: Objective, search: Search, tell: Tell | None) -> None:
         if sum(done) < search.trials:
             raise WorkerFailed(
                 f"no worker is left after {sum(done)} of {search.trials} trials: the same call "
-                "goes on"
+                "resumes"
             )
     finally:
         for process in processes:
