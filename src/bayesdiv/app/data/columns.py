@@ -125,7 +125,6 @@ class Dates(Numeric):
 
     @classmethod
     def learned(cls, column: "Series") -> dict[str, Any]:
-        """The format that all values fit."""
         return {"format": format_of(column)[0] if words_for(column) == "string" else ""}
 
     def values(self, column: "Series") -> NDArray[np.float64]:
@@ -150,7 +149,6 @@ class OneHot:
 
     @property
     def width(self) -> int:
-        """How many columns of x it takes."""
         return len(self.categories) + (self.fill is not None)
 
     @classmethod
@@ -164,7 +162,6 @@ class OneHot:
         return cls(str(column.name), categories, fill=fill)
 
     def problems(self, column: "Series") -> list[str]:
-        """What hinders each row, or nothing."""
         rule = f"column {self.name!r} must have one of the training rows' values "
         labels = self._filled(column).astype(object).map(label_of, na_action="ignore")
         got = labels.map(repr, na_action="ignore").fillna("none")
@@ -172,7 +169,6 @@ class OneHot:
         return list(wrong.mask(labels.isin(self.categories), ""))
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Zeros and ones, and ones where values were filled, (rows, width)."""
         codes = codes_of(self._filled(column), self.categories)
         x = np.eye(len(self.categories), dtype=np.float32)[codes]
         return np.column_stack([x, column.isna().to_numpy(dtype=np.float32)])[:, : self.width]

@@ -39,7 +39,6 @@ class Classification:
 
     @classmethod
     def check(cls, target: "Series") -> None:
-        """Complain of a single class, and of one with a single row."""
         counts = Counter(map(label_of, target))
         if len(counts) < 2:
             raise DataError(
@@ -54,24 +53,20 @@ class Classification:
 
     @classmethod
     def fit(cls, target: "Series") -> Self:
-        """The task with the names of the classes in training targets."""
         return cls(labels_of(target))
 
     @classmethod
     def strata(cls, target: "Series") -> NDArray[np.int64] | None:
-        """The classes: every part of the data gets its share of each."""
         return codes_of(target, labels_of(target))
 
     @property
     def description(self) -> str:
-        """What the target is, for people."""
         more = len(self.classes) - MOST_NAMED
         named = ", ".join(self.classes[:MOST_NAMED])
         return f"{len(self.classes)} classes: {named}{f' and {more} more' if more > 0 else ''}"
 
     @property
     def outputs(self) -> int:
-        """One number per class."""
         return len(self.classes)
 
     @property
@@ -81,15 +76,12 @@ class Classification:
 
     @property
     def log_scale(self) -> float:
-        """Nothing to add: classes have no unit."""
         return 0.0
 
     def encode(self, target: "Series") -> Tensor:
-        """For each target the index of its class."""
         return torch.from_numpy(codes_of(target, self.classes))
 
     def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
-        """Categorical; of these targets, the rare classes count for more."""
         return Classes(None if balanced_by is None else balanced(balanced_by, self.outputs))
 
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:

@@ -28,7 +28,6 @@ class Counts(Regression):
 
     @classmethod
     def check(cls, target: "Series") -> None:
-        """Complain of a column that holds anything but 0, 1, 2, …."""
         super().check(target)
         values = numbers_of(target)
         wrong = np.flatnonzero((values < 0) | (values != np.floor(values)))
@@ -40,5 +39,4 @@ class Counts(Regression):
 
     @property
     def description(self) -> str:
-        """What the target is, for people."""
         return "counts: the target is 0, 1, 2, …"

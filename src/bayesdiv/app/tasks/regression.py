@@ -50,7 +50,6 @@ class Regression:
 
     @classmethod
     def check(cls, target: "Series") -> None:
-        """Complain of a column that does not hold numbers."""
         if kind_of(target) is not Numeric:
             raise DataError(
                 f"the target of {cls.called} must hold numbers, got "
@@ -72,18 +71,15 @@ class Regression:
 
     @classmethod
     def strata(cls, target: "Series") -> NDArray[np.int64] | None:
-        """No groups: rows are drawn freely."""
         return None
 
     @property
     def description(self) -> str:
-        """What the target is, for people."""
         under = f", {self.family} noise" if self.family else ""
         return f"regression: the target is a quantity{under}"
 
     @property
     def outputs(self) -> int:
-        """As many as the likelihood needs, such as the mean and the noise."""
         return self._family.outputs
 
     @property
@@ -92,17 +88,14 @@ class Regression:
 
     @property
     def shifted(self) -> dict[str, int]:
-        """The first ones, which say where the target lies."""
         return {"targets": 1, "locations": self._family.locations}
 
     def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
-        """How the target scatters around what the network says."""
         numbers = (self.loc, self.scale, self.centre, self.width)
         return self._family.likelihood(Units(*(np.array([number]) for number in numbers)))
 
     @property
     def log_scale(self) -> float:
-        """To add to a negative log density of y: it then holds in the target's units."""
         return math.log(self.scale)
 
     def to_units(self, y: Tensor) -> Tensor:
@@ -117,12 +110,10 @@ class Regression:
         return self.scale * y.double()
 
     def encode(self, target: "Series") -> Tensor:
-        """Targets as y."""
         values = Numeric(str(target.name), self.loc, self.scale).encode(target)
         return torch.from_numpy(values).squeeze(1)
 
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
-        """The metrics of predictions, in the units of the target."""
         found = {}
         for key in self.metrics:
             factor = self.scale if METRICS[key].unit == TARGET else 1.0
