@@ -425,7 +425,7 @@ def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, pa
     told = complaint(capsys).strip().splitlines()[-1]
     assert told.endswith(
         "numbers.csv has changed since run was trained: some of its rows differ; train again, or "
-        "name a file with the rows of that time by --data"
+        "name a file with the rows of that time with --data"
     )
     assert call("evaluate", run, "--data", kept) == 0
     assert f"{runs.read_json(run / 'metrics.json')['test']['rmse']:.3f}" in capsys.readouterr().out
@@ -465,7 +465,7 @@ def test_a_run_goes_on_with_its_own_rows_alone_wherever_the_file_is(numbers, cap
     with_other_targets(numbers, "test")
     capsys.readouterr()
     assert call("train", numbers, *options, "--out", "parts") == 2
-    assert "parts holds a run that was begun with other rows of the data" in complaint(capsys)
+    assert "parts holds a run that was started with different rows" in complaint(capsys)
     numbers.write_bytes(before)
     Path("moved").mkdir()
     moved = numbers.rename("moved/renamed.csv")
@@ -787,8 +787,8 @@ def test_tune_says_which_settings_of_a_search_differ_and_what_to_do(numbers, cap
     other = [*FEW, "--trials", "1", "--epochs", "2"]
     assert call("tune", numbers, "--out", "t", *other) == 2
     assert complaint(capsys).splitlines()[-1] == (
-        f"bayesdiv: the search 'numbers-JSA' in sqlite:///{Path.cwd()}/t/search.db was begun with "
-        "other settings: epochs is 3 there and 2 here; choose another place or name for it"
+        f"bayesdiv: the search 'numbers-JSA' in sqlite:///{Path.cwd()}/t/search.db was started "
+        "with other settings: epochs is 3 there and 2 here; choose another place or name for it"
     )
 
 
@@ -918,11 +918,11 @@ BAD_DATA = [
         "nan.csv",
         missing_value,
         [],
-        "got missing values: 1 in 'a', the first in row 4: fill them by --impute, drop columns",
+        "got missing values: 1 in 'a', the first in row 4: fill them with --impute, drop columns",
     ),
     ("comma.csv", commas, [], "got '5,0' in row 1: give --decimal ,"),
     ("comma.csv", commas, ["--target", "share"], "give --decimal ,"),
-    ("names.csv", names, ["--target", "y"], "drop it by --drop owner,street"),
+    ("names.csv", names, ["--target", "y"], "drop it with --drop owner,street"),
     ("names.csv", names, [], "'Street 2' and 57 more: choose another --target"),
     ("t.csv", good, ["--header", "perhaps"], "header must be yes or no, got perhaps"),
     ("t.csv", good, ["--decimal", "x"], "decimal must be . or , got x"),

@@ -153,6 +153,6 @@ def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> 
             )
     if not same_rows:
         raise runs.RunError(
-            f"{folder} holds a run that was begun with other rows of the data: bring these back, "
+            f"{folder} holds a run that was started with different rows: restore them, "
             "or choose another folder"
         )

@@ -194,7 +194,9 @@ def restored(saved: Mapping[str, Any]) -> Task:
 def encoder_of(settings: Mapping[str, Any]) -> Encoder:
     """How a run encodes rows."""
     if settings["encoder"] is None:
-        raise runs.RunError("a run of images predicts no table: predict its images from Python")
+        raise runs.RunError(
+            "a run on images cannot predict a table: predict its images from Python"
+        )
     return Encoder.from_json(settings["encoder"])
 
 
@@ -216,14 +218,14 @@ def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> 
     except KeyError as error:
         raise DataError(f"{name} does not say the {error} of its data") from None
     except (AttributeError, TypeError, OverflowError) as error:  # a number where a name must be
-        raise DataError(f"{name} says of its data what cannot be: {error}") from None
+        raise DataError(f"{name} has impossible settings for its data: {error}") from None
     same = describe(experiment, splits, source)
     for key in ("encoder", "task", "num_data", "fingerprint"):
         if not _alike(same[key], settings[key]):
             what = "some of its rows differ" if key == "fingerprint" else f"its {key} differs"
             raise DataError(
                 f"{source['data']} has changed since {name} was trained: {what}; train again, or "
-                "name a file with the rows of that time by --data"
+                "name a file with the rows of that time with --data"
             )
     return splits
 

@@ -60,7 +60,7 @@ def test_a_sheet_is_read_and_the_others_are_named(tmp_path):
         FRAME.assign(a=0.0).to_excel(book, sheet_name="two", index=False)
     found = table_of(tmp_path / "t.xlsx")
     pd.testing.assert_frame_equal(found.frame, FRAME)
-    assert found.notes == ("sheet 'one' is read, not 'two'; choose one by --sheet",)
+    assert found.notes == ("sheet 'one' is read, not 'two'; choose one with --sheet",)
     assert (read(tmp_path / "t.xlsx", written=Written(sheet="two"))["a"] == 0).all()
     with pytest.raises(DataError, match="must have the sheet 'three', got 'one', 'two'"):
         read(tmp_path / "t.xlsx", written=Written(sheet="three"))

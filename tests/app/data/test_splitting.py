@@ -158,7 +158,7 @@ def test_missing_values_are_filled_as_scikit_learn_does_and_marked():
 def test_filling_is_asked_for_and_noted():
     frame = rows()
     frame.loc[[1, 5], "a"] = np.nan
-    with pytest.raises(DataError, match="2 in 'a', the first in row 2: fill them by --impute"):
+    with pytest.raises(DataError, match="2 in 'a', the first in row 2: fill them with --impute"):
         checked(frame, "rows", target="y")
     table = checked(frame, "rows", target="y", impute=True)
     assert "missing values are filled and marked: 2 in 'a'" in table.notes
@@ -227,13 +227,13 @@ def test_counts_are_a_quantity_and_a_note_says_how_to_change_it(target, task, wo
 
 def test_a_column_that_numbers_the_rows_is_noted():
     notes = checked(rows().assign(id=np.arange(ROWS)), "rows", target="y").notes
-    assert "column 'id' numbers the rows; if it says nothing, leave it out by --drop id" in notes
+    assert "column 'id' numbers the rows; if it says nothing, leave it out with --drop id" in notes
 
 
 def test_columns_to_drop_may_be_named_together(tmp_path):
     frame = rows().assign(**{"b,c": 1.0, "note": [f"text {k}" for k in range(ROWS)]})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(DataError, match="drop it by --drop note"):
+    with pytest.raises(DataError, match="drop it with --drop note"):
         load(tmp_path / "t.csv", target="y")
     splits = load(tmp_path / "t.csv", target="y", drop=["note,day"])
     assert splits.encoder.names == ("a", "town")

@@ -342,7 +342,7 @@ def test_dates_are_days_and_no_target(days):
 
 def test_lengths_of_time_are_refused_with_the_option_that_helps():
     frame = houses().assign(sold=pd.to_timedelta(range(ROWS), unit="D"))
-    with pytest.raises(DataError, match="got timedelta64: drop it by --drop sold"):
+    with pytest.raises(DataError, match="got timedelta64: drop it with --drop sold"):
         checked(frame, "table", target="price")
 
 
@@ -402,8 +402,8 @@ def test_a_word_in_a_column_of_numbers_is_refused_with_column_value_and_row(tmp_
     with pytest.raises(DataError) as caught:
         load(csv(tmp_path, houses().assign(age=age)), target=target)
     assert str(caught.value) == (
-        "column 'age' must hold numbers, got 'unknown' in row 17: correct or remove it, fill it by "
-        "--impute, or drop the column by --drop age"
+        "column 'age' must hold numbers, got 'unknown' in row 17: correct or remove it, fill it with "
+        "--impute, or drop the column with --drop age"
     )
 
 
@@ -481,7 +481,7 @@ def test_few_whole_numbers_are_classes_and_a_note_says_so():
     assert splits.task == Classification(("0", "1", "2", "3", "4", "5"))
     assert splits.notes == (
         "target 'quality' has 6 different whole numbers, taken as classes; if it is a quantity, "
-        "say so by --task regression, or in Python by task=Regression",
+        "say so with --task regression, or in Python with task=Regression",
     )
 
 

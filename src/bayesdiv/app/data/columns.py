@@ -191,7 +191,7 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
     objects = found == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
     if found not in _CATEGORIES or objects:
         raise DataError(
-            f"column {column.name!r} must hold numbers or categories, got {found}: drop it by "
+            f"column {column.name!r} must hold numbers or categories, got {found}: drop it with "
             f"--drop {column.name}"
         )
     if found == "string" and column.dtype.name != "category":
@@ -256,8 +256,8 @@ def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError
         rule += " with decimal points, not decimal commas"
         return DataError(f"{rule}, {got}: give --decimal ,{either}")
     return DataError(
-        f"{rule}, {got}: correct or remove it, fill it by --impute, or drop the column by --drop "
-        f"{column.name}"
+        f"{rule}, {got}: correct or remove it, fill it with --impute, or drop the column with "
+        f"--drop {column.name}"
     )
 
 

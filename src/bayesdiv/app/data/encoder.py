@@ -141,7 +141,7 @@ def check_there(frame: "DataFrame") -> tuple["DataFrame", tuple[str, ...]]:
         first = int(frame.isna().any(axis=1).to_numpy().argmax()) + 1
         raise DataError(
             f"no value may be missing, got missing values: {counts}, the first in row {first}: "
-            "fill them by --impute, drop columns by --drop, or drop those rows"
+            "fill them with --impute, drop columns with --drop, or drop those rows"
         )
     return frame, ()
 
@@ -152,5 +152,5 @@ def check_finite(frame: "DataFrame") -> None:
         if kind_of(frame[name]) is Numeric and np.isinf(parsed(frame[name])).any():
             raise DataError(
                 f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
-                f"leave the column out by --drop {name}"
+                f"leave the column out with --drop {name}"
             )

@@ -302,7 +302,7 @@ def _read_excel(path: Path, wanted: str | None) -> Read:
         raise
     except Exception as problem:  # zipfile's, openpyxl's and XML's own, of many kinds
         raise DataError(f"{path} must be an Excel file (.xlsx), got: {problem}") from problem
-    said = f"sheet {sheet!r} is read, not {quoted(others)}; choose one by --sheet"
+    said = f"sheet {sheet!r} is read, not {quoted(others)}; choose one with --sheet"
     return Read(frame, notes=(said,) if others and wanted is None else ())
 
 

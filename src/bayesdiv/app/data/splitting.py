@@ -140,7 +140,7 @@ def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, 
         raise DataError(
             "validation and test must have rows whose categories training rows have, got "
             f"{len(validation)} and {len(test)} such rows: drop columns with many rare "
-            "values by --drop"
+            "values with --drop"
         )
     if fixed:
         note = f"rows left out, as no training row has their category or gap: {len(moved)}"

@@ -184,7 +184,7 @@ def _parting(
         raise DataError(f"column {apart.column!r} must hold a date or a number in every row")
     times = kind.fit(column)
     if not isinstance(times, Numeric):
-        raise DataError(f"column {apart.column!r} must vary to part rows by time")
+        raise DataError(f"column {apart.column!r} must vary to split rows by time")
     return None, times.values(column)
 
 
@@ -227,7 +227,7 @@ def _decided(target: "Series") -> tuple[type[Task], tuple[str, ...]]:
             "classification, if they count something, --task counts",
         )
     return Classification, (
-        f"{seen}classes; if it is a quantity, say so by --task regression, or in Python by "
+        f"{seen}classes; if it is a quantity, say so with --task regression, or in Python with "
         "task=Regression",
     )
 
@@ -286,7 +286,7 @@ def _notes_on(features: "DataFrame") -> tuple[str, ...]:
     if odd:
         raise DataError(
             f"column {odd[0]!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
-            f"the rows, got {different[odd[0]]} in {len(features)} rows: drop it by --drop "
+            f"the rows, got {different[odd[0]]} in {len(features)} rows: drop it with --drop "
             f"{','.join(odd)}"
         )
     notes = [
@@ -303,6 +303,6 @@ def _notes_on(features: "DataFrame") -> tuple[str, ...]:
             )
     for name, column in features.items():
         if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all():
-            said = f"if it says nothing, leave it out by --drop {name}"
+            said = f"if it says nothing, leave it out with --drop {name}"
             notes.append(f"column {name!r} numbers the rows; {said}")
     return tuple(notes)

@@ -218,7 +218,7 @@ def check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> No
     if found := differences(study.user_attrs.get("about", about), about):
         differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())
         raise ValueError(
-            f"the search {search.name!r} in {_shown(_url(search.storage))} was begun with other "
+            f"the search {search.name!r} in {_shown(_url(search.storage))} was started with other "
             f"settings: {differs}; choose another place or name for it"
         )
     study.set_user_attr("about", about)
