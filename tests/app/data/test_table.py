@@ -402,8 +402,8 @@ def test_a_word_in_a_column_of_numbers_is_refused_with_column_value_and_row(tmp_
     with pytest.raises(DataError) as caught:
         load(csv(tmp_path, houses().assign(age=age)), target=target)
     assert str(caught.value) == (
-        "column 'age' must hold numbers, got 'unknown' in row 17: correct or remove it, fill it with "
-        "--impute, or drop the column with --drop age"
+        "column 'age' must hold numbers, got 'unknown' in row 17: correct or remove it, fill it "
+        "with --impute, or drop the column with --drop age"
     )
 
 
