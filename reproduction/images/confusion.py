@@ -61,12 +61,12 @@ def _matrix(axes: "Axes", counts: list[list[float]]) -> None:
     for i, row in enumerate(counts):
         for j, cell in enumerate(row):
             text = f"{cell:,.0f}\n{shares[i][j]:.1%}"
-            shade = "white" if shares[i][j] > 0.7 else "black"
+            shade = "#ffffff" if shares[i][j] > 0.7 else "#1b1b1b"  # on blue, in any theme
             weight = "bold" if (i, j) == (1, 0) else "normal"
             axes.text(j, i, text, ha="center", va="center", color=shade, weight=weight)
     axes.set_xticks([0, 1], labels=CLASSES)
     axes.set_yticks([0, 1], labels=CLASSES)
-    axes.set(xlabel="called", ylabel="true")
+    axes.set(xlabel="predicted", ylabel="true")
 
 
 def verdict(results: Path) -> Verdict:
