@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bayesdiv.app import runs
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def save(figure: "Figure", path: Path) -> list[Path]:
     from matplotlib.lines import Line2D
 
     for line in figure.findobj(Line2D):
-        line.set_rasterized(line.get_linestyle() == "None" and len(line.get_xdata()) > MANY)
+        line.set_rasterized(line.get_linestyle() == "None" and np.size(line.get_xdata()) > MANY)
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "reproduction", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", dpi=DOTS, transparent=True, metadata={"Date": None})
