@@ -11,8 +11,10 @@ import bayesdiv as bd
 from bayesdiv.calibration import Intervals, Sets, Temperature
 from bayesdiv.export import Exported
 from bayesdiv.outliers import Threshold, mutual_information
+from bayesdiv.serving import files
 from bayesdiv.serving.columns import Category, Number
 from bayesdiv.serving.graph import Units
+from bayesdiv.serving.precision import Int8, Rounded
 from serving.running import assert_equal, expected, runner
 
 SUFFIXES = (".pt2", ".onnx")
@@ -187,11 +189,47 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(changes, sentence):
         bd.export(bayesian(4, 2), bd.Classes(), **given)
 
 
-def test_more_than_one_onnx_file_holds_is_refused_with_what_shrinks_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("bayesdiv.serving.files.LARGEST_ONNX", 1000)
+class Traced(Exception):
+    """What comes after the look at the size."""
+
+
+@pytest.mark.parametrize(
+    ("precision", "each"),
+    [(None, 4 * 114), (Rounded(torch.float16), 2 * 114), (Int8(), 96 + 4 * 18 + 4 * 18)],
+    ids=["float32", "float16", "int8"],  # 8 bits of each weight, with 18 scales and 18 biases
+)
+def test_as_much_as_one_onnx_file_holds_is_written_and_one_byte_more_refused(
+    monkeypatch, tmp_path, precision, each
+):
+    def traced(*_):
+        raise Traced
+
+    monkeypatch.setattr(files, "traced", traced)
+    size, path = 7 * each + 16, tmp_path / "net.onnx"  # draws, and two doubles of the units
+    given = (bayesian(4, 2), bd.Classes(), torch.zeros(1, 4))
+    monkeypatch.setattr(files, "LARGEST_ONNX", size)
+    with pytest.raises(Traced):
+        bd.export(*given, path, samples=7, precision=precision)
+    monkeypatch.setattr(files, "LARGEST_ONNX", size - 1)
     with pytest.raises(ValueError, match=r"at most 2 GB, got .* precision=Int8\(\) or fewer"):
-        bd.export(bayesian(4, 2), bd.Classes(), torch.zeros(1, 4), tmp_path / "net.onnx")
+        bd.export(*given, path, samples=7, precision=precision)
+    with pytest.raises(Traced):
+        bd.export(*given, path.with_suffix(".pt2"), samples=7, precision=precision)
     assert not list(tmp_path.iterdir())
+
+
+def test_all_but_the_weights_of_an_onnx_file_has_room_beside_them(classes):
+    weights = sum(drawn.nbytes for drawn in classes.weights)
+    assert weights < classes[".onnx"].size < weights + files.ROOM
+    assert files.LARGEST_ONNX + files.ROOM == 2**31  # what a message of protobuf may have
+
+
+@pytest.mark.slow
+def test_more_than_two_gigabytes_of_draws_are_refused(tmp_path):
+    net = bd.bayesianize(nn.Linear(1000, 1000, bias=False), bd.FanIn())
+    weights = (torch.randn(1, 10**6).expand(540, 10**6),)
+    with pytest.raises(ValueError, match=r"holds at most 2 GB, got 2\.2 GB of weights"):
+        bd.export(net, bd.Classes(), torch.zeros(1, 1000), tmp_path / "n.onnx", weights=weights)
 
 
 def test_without_the_extra_a_sentence_says_how_to_install_it(monkeypatch, tmp_path):

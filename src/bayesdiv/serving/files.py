@@ -22,7 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bayesdiv.serving.expressed import expressed
 
 METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
-LARGEST_ONNX = 2**31 - 2**20  # bytes of one ONNX file, with room for all but the weights
+ROOM = 2**25  # bytes for all of an ONNX file but its weights: 100,000 operations
+LARGEST_ONNX = 2**31 - ROOM
 SMALL = 256  # numbers in a constant of the graph that is worked out before it is written
 EXTRA = ("onnx", "onnxscript")
 
@@ -128,15 +129,15 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
                 input_names=list(names),
                 optimize=False,
             )
+            assert made is not None
+            _tidy(made.model)
+            _name(made.model, list(told["outputs"]))
+            made.model.metadata_props["bayesdiv"] = json.dumps(told)
+            content: bytes = made.model_proto.SerializeToString()
         except Exception as error:
             raise ValueError(
                 f"ONNX cannot express this model, {_reason(error)}: write a .pt2 file, which can"
             ) from error
-    assert made is not None
-    _tidy(made.model)
-    _name(made.model, list(told["outputs"]))
-    made.model.metadata_props["bayesdiv"] = json.dumps(told)
-    content: bytes = made.model_proto.SerializeToString()
     return content
 
 
