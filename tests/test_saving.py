@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler
 
 import bayesdiv as bd
 from bayesdiv import calibration, outliers
-from bayesdiv.saving import SavingError
+from bayesdiv.saving import SavingError, replacing
 from bayesdiv.training.best import Best
 
 X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
@@ -256,6 +256,20 @@ def test_a_changed_digit_of_a_calibration_is_noticed(tmp_path):
     path.write_bytes(content.replace(b"1.25", b"1.75"))
     with pytest.raises(SavingError, match="its checksum is wrong"):
         bd.load(path, into=problem()[0])
+
+
+def test_a_failed_write_leaves_the_earlier_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(b"earlier")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("bayesdiv.saving.os.fsync", full)
+    with pytest.raises(OSError, match="No space"), replacing(path) as file:
+        file.write(b"later")
+    assert path.read_bytes() == b"earlier"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_nothing_is_written_through_a_link_that_waits_for_it(tmp_path):

@@ -15,6 +15,7 @@ from bayesdiv.calibration.levels import Levels
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.calibration.scales import Spread
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
+from bayesdiv.saving import replacing
 from bayesdiv.serving import files
 from bayesdiv.serving.columns import Column, Encoded
 from bayesdiv.serving.graph import Graph, Served, Units, check_calibration
@@ -126,7 +127,8 @@ def export(
     program = files.traced(graph, leaves)
     told = _metadata(graph, served, names, leaves, classes)
     content = WRITERS[path.suffix](program, names, told)
-    files.write(path, content)
+    with replacing(path) as file:
+        file.write(content)
     return Exported(path, len(content), tuple(told["outputs"]), told)
 
 

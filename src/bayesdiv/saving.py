@@ -5,20 +5,21 @@ import os
 import secrets
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialized
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import bayesdiv
 from bayesdiv import calibration as calibrations
 from bayesdiv import outliers as outliers  # whose thresholds can be read too
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 
 FORMAT = 1
@@ -84,12 +85,18 @@ def save(
         "epoch": 0 if objective is None else objective.epoch,
         **_described(net, objective),
         "states": {name: taken(part.state_dict(), name) for name, part in parts.items()},
-        "metadata": taken(_metadata(net), "metadata"),
+        # What layers write beside their state, such as the version of a spectral norm.
+        "metadata": taken(dict(getattr(net.state_dict(), "_metadata", {})), "metadata"),
         "calibration": [saved.state() for saved in calibration],
     }
     said = json.dumps(head)
     checksum = str(_checksum(taken.tensors, said))
-    _write(Path(path), taken.tensors, {_KEY: said, "checksum": checksum})
+    content = serialized(taken.tensors, {_KEY: said, "checksum": checksum})
+    try:
+        with replacing(Path(path)) as file:
+            file.write(content)
+    except OSError as error:
+        raise SavingError(f"{path} could not be written: {error}") from None
 
 
 def load(
@@ -147,24 +154,19 @@ def _parts(
     return {name: part for name, part in every.items() if part is not None}
 
 
-# What a model is ---------------------------------------------------------------------------------
-
-
 def _described(net: nn.Module, objective: Objective | None) -> dict[str, Any]:
     """Layouts and kinds, in words and numbers that JSON keeps."""
     modules = bayesian_modules(net)
     kinds: dict[str, Any] = {
-        "layout": [entry for module in modules for entry in _entries(module)],
+        "layout": [
+            [list(e.names), list(e.shape), list(e.order)] for m in modules for e in m.layout.entries
+        ],
         "posterior": [type(module.posterior).__name__ for module in modules],
         "prior": [f"{type(m.prior).__name__} of {type(m.p()).__name__}" for m in modules],
     }
     if objective is not None:
         kinds["likelihood"] = type(objective.likelihood).__name__
     return kinds
-
-
-def _entries(module: Bayesian) -> list[Any]:
-    return [[list(e.names), list(e.shape), list(e.order)] for e in module.layout.entries]
 
 
 def _check_kinds(path: Path, head: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -203,22 +205,13 @@ def _kind(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
 
 
-def _check_groups(path: Path, groups: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
-    one = [len(group["params"]) for group in groups]
-    two = [len(group["params"]) for group in optimizer.param_groups]
+def _check_groups(path: Path, there: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
+    one, two = ([len(g["params"]) for g in groups] for groups in (there, optimizer.param_groups))
     if one != two:
         raise SavingError(
             f"{path} does not fit the optimizer: it has groups of {one} parameters in the file and "
             f"of {two} here"
         )
-
-
-# States as JSON and tensors ----------------------------------------------------------------------
-
-
-def _metadata(net: nn.Module) -> dict[str, Any]:
-    """What layers write beside their state, such as the version of a spectral norm."""
-    return dict(getattr(net.state_dict(), "_metadata", {}))
 
 
 class _Taken:
@@ -265,19 +258,16 @@ def _given(value: Any, tensors: _Tensors) -> Any:
         return [_given(item, tensors) for item in value]
     if not isinstance(value, Mapping):
         return value
-    (kind, content), *_ = value.items()
+    ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "tuple":
-        return tuple(_given(item, tensors) for item in content)
+        return tuple(_given(content, tensors))
     return (Counter if kind == "counts" else _State)((k, _given(v, tensors)) for k, v in content)
 
 
 class _State(dict[Any, Any]):
     """A state dict that may carry the `_metadata` that torch looks for."""
-
-
-# The file ----------------------------------------------------------------------------------------
 
 
 def _checksum(tensors: _Tensors, said: str) -> int:
@@ -288,20 +278,20 @@ def _checksum(tensors: _Tensors, said: str) -> int:
     return total
 
 
-def _write(path: Path, tensors: _Tensors, metadata: dict[str, str]) -> None:
-    """Under a temporary name that nobody can foresee and lay a link at, then renamed."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` once it is whole, or is gone again.
+
+    In a folder that others write to, nobody can foresee its name and lay a link at it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode
-        save_file(tensors, temporary, metadata)
-        temporary.chmod(mode)  # that of any other file: safetensors keeps others from reading
-        with temporary.open("rb") as file:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        raise SavingError(f"{path} could not be written: {error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -310,22 +300,20 @@ def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            found = metadata.get(_KEY)
-            tensors = (
-                {} if found is None else {key: file.get_tensor(key) for key in file.offset_keys()}
-            )
-        head = None if found is None else json.loads(found)
+            said = metadata.get(_KEY, "null")
+            tensors = {key: file.get_tensor(key) for key in file.offset_keys()}
+        head = json.loads(said)
     except FileNotFoundError:
         raise SavingError(f"{path} does not exist: give the path that bd.save wrote to") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise SavingError(f"{path} is damaged or no safetensors file: {error}") from None
-    if found is None or head is None:
+    if head is None:
         raise SavingError(f"{path} was not written by bd.save: load it as it was saved")
     if head["format"] != FORMAT:
         raise SavingError(
             f"{path} was written by bayesdiv {head['version']} in format {head['format']}, this "
             f"version reads {FORMAT}: load it with that one"
         )
-    if metadata.get("checksum") != str(_checksum(tensors, found)):
+    if metadata.get("checksum") != str(_checksum(tensors, said)):
         raise SavingError(f"{path} is damaged, its checksum is wrong: take another copy")
     return head, tensors

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import bayesdiv as bd
+from bayesdiv import saving
 from bayesdiv.app import runs
 from bayesdiv.app.runs import RunError
 
@@ -65,8 +66,8 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(tmp_path, monkeypatc
     net, _, optimizer = trained()
     runs.save_state(path, {"model": net}, optimizer, epoch=1)
     before = path.read_bytes()
-    owner = Path if where == "replace" else os
-    monkeypatch.setattr(owner, where, full_disk)
+    owner = {"fsync": os, "open": saving, "replace": Path}[where]
+    monkeypatch.setattr(owner, where, full_disk, raising=False)
     with pytest.raises(RunError) as error:
         runs.save_state(path, {"model": net}, optimizer, epoch=2)
     monkeypatch.undo()
@@ -84,7 +85,7 @@ def test_a_write_that_fails_half_way_keeps_the_old_file(tmp_path, monkeypatch):
             super().write(content[: len(content) // 2])
             full_disk()
 
-    monkeypatch.setattr(runs, "open", lambda *_, **__: Half(), raising=False)
+    monkeypatch.setattr(saving, "open", lambda *_, **__: Half(), raising=False)
     with pytest.raises(RunError, match="No space left"):
         runs.write_json(path, {"rmse": 2.0})
     monkeypatch.undo()

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import bayesdiv as bd
+from bayesdiv import saving
 from bayesdiv.app import checkpoint, lock, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.training.best import Best
@@ -93,7 +94,7 @@ def test_nothing_is_written_through_a_link(tmp_path, monkeypatch):
     victim.write_text("mine")
     folder = tmp_path / "shared"
     folder.mkdir()
-    monkeypatch.setattr(runs.secrets, "token_hex", lambda _: "known")
+    monkeypatch.setattr(saving.secrets, "token_hex", lambda _: "known")
     for name in (".settings.json.part", ".settings.json.known.part", runs.HISTORY, lock.LOCK):
         (folder / name).symlink_to(victim)
     with pytest.raises(runs.RunError, match="could not be written"):

@@ -73,20 +73,6 @@ def test_random_operations_are_not_merged():
     assert operations(program)["aten.sin.default"] == 1
 
 
-def test_a_failed_write_leaves_the_earlier_file_and_no_other(tmp_path, monkeypatch):
-    path = tmp_path / "net.pt2"
-    path.write_bytes(b"earlier")
-
-    def full(handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("bayesdiv.serving.files.os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        files.write(path, b"later")
-    assert path.read_bytes() == b"earlier"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_network_that_fixes_the_number_of_rows_is_refused(tmp_path):
     class Fixed(nn.Module):
         def __init__(self):

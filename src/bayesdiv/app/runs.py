@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from bayesdiv.saving import replacing
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
@@ -66,21 +67,9 @@ def ensure(folder: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under a temporary name first, then renamed."""
-    path = Path(path)
-    # A name that nobody can foresee, and never through a link: in a folder that others write to,
-    # one could lead to any file of the user's.
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
-    with reported(path, "written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "xb", opener=_without_links) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    """Write a file whole or not at all."""
+    with reported(path, "written"), replacing(Path(path)) as file:
+        file.write(content)
 
 
 def _without_links(path: str, flags: int) -> int:

@@ -3,13 +3,10 @@
 import io
 import json
 import logging
-import os
-import secrets
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -170,17 +167,3 @@ def _name(model: Any, outputs: Sequence[str]) -> None:
             value.name = f"{value.name}_inside"
     for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under a random name first, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
