@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bayesdiv.app.cli.export import columns_of
 from bayesdiv.app.data.encoder import Encoder
-from bayesdiv.app.serving import columns_of
 from bayesdiv.serving.columns import Encoded
 
 

@@ -5,19 +5,23 @@ from typing import Literal
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from torch import Tensor
 
 from bayesdiv.app.console import note, say
+from bayesdiv.app.data.columns import Dates, Numeric
+from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.options import add_text, command_parser
-from bayesdiv.app.serving import columns_of, target_of
 from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.calibration import Levels
 from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
+from bayesdiv.serving.columns import Category, Column, Number
 from bayesdiv.serving.fewer import fewer
+from bayesdiv.serving.graph import Units
 from bayesdiv.serving.precision import Int8, Precision, Rounded, rounded
 
 PRECISIONS: dict[str, Precision] = {
@@ -54,7 +58,7 @@ def export(settings: Namespace) -> None:
     splits = _data(experiment, told, settings)
     weights = _weights(experiment, splits, settings.samples, settings.among)
     precision = PRECISIONS[settings.precision]
-    task = task_of(told)
+    task, name = task_of(told), told["target"] or ""
     own = experiment.training.test_samples
     if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
         note(
@@ -71,11 +75,30 @@ def export(settings: Namespace) -> None:
         calibration=experiment.calibration,
         precision=precision,
         weights=weights,
-        **target_of(task, told["target"]),
+        classes=task.classes if isinstance(task, Classification) else (),
+        units=Units(task.loc, task.scale, name) if isinstance(task, Regression) else None,
     )
     say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
     if splits is not None:
         say(_change(experiment, splits, rounded(experiment.model, weights, precision)))
+
+
+def columns_of(encoder: Encoder) -> list[Column]:
+    """The columns of a table as the graph encodes them: dates in days since 1970.
+
+    Examples:
+        >>> columns_of(Encoder((Numeric("age", 30.0, 10.0),), (1,)))
+        [Number(name='age', loc=30.0, scale=10.0, unit='', fill=None)]
+    """
+    found: list[Column] = []
+    for one in encoder.columns:
+        if isinstance(one, Numeric):
+            unit = "days since 1970" if isinstance(one, Dates) else one.unit
+            found.append(Number(one.name, one.loc, one.scale, unit, one.fill))
+        else:
+            place = None if one.fill is None else one.categories.index(one.fill)
+            found.append(Category(one.name, one.categories, place))
+    return found
 
 
 def _data(experiment: Experiment, told: dict[str, object], settings: Namespace) -> Splits | None:
@@ -106,13 +129,10 @@ def _change(experiment: Experiment, splits: Splits, weights: Weights) -> str:
     kept = experiment.calibrated(
         predict_at(experiment.model, experiment.likelihood, x, weights, batch_size=512)
     )
-    before, after = (_nll(found.log_prob(y)) for found in (experiment.predict(x), kept))
+    each = (found.log_prob(y).double().mean().item() for found in (experiment.predict(x), kept))
+    before, after = (-found for found in each)
     shown = before + splits.task.log_scale, after + splits.task.log_scale
     return (
         f"validation NLL: {shown[0]:.4f} of the run, {shown[1]:.4f} of the file "
         f"({after - before:+.4f} nats per row)"
     )
-
-
-def _nll(log_prob: Tensor) -> float:
-    return -log_prob.double().mean().item()
