@@ -77,7 +77,7 @@ def save(
         >>> torch.equal(net.loc, other.loc)
         True
     """
-    taken = _Taken()
+    taken = Taken()
     parts = _parts(net, objective, optimizer, scheduler)
     head: dict[str, Any] = {
         "format": FORMAT,
@@ -128,14 +128,14 @@ def load(
         if name not in head["states"]:
             raise SavingError(f"{path} holds no state of the {name}: load without {name}=")
     _check_kinds(path, head, _described(into, objective))
-    states = {name: _given(head["states"][name], tensors) for name in parts}
+    states = {name: given(head["states"][name], tensors) for name in parts}
     for name in ("model", "objective"):
         if name in parts:
             _check_tensors(path, name, states[name], parts[name].state_dict())
     if optimizer is not None:
         _check_groups(path, states["optimizer"]["param_groups"], optimizer)
     fitted = tuple(map(calibrations.Saved.from_state, head["calibration"]))
-    states["model"]._metadata = _given(head["metadata"], tensors)
+    states["model"]._metadata = given(head["metadata"], tensors)
     for name, part in parts.items():
         part.load_state_dict(states[name])
     if objective is not None:
@@ -214,14 +214,15 @@ def _check_groups(path: Path, there: Sequence[Mapping[str, Any]], optimizer: Opt
         )
 
 
-class _Taken:
+class Taken:
     """States as JSON; their tensors are kept under the names that they leave behind."""
 
     def __init__(self) -> None:
-        self.tensors: _Tensors = {}
+        self.tensors: dict[str, Tensor] = {}
         self.names: dict[tuple[int, torch.Size, torch.dtype], str] = {}
 
     def __call__(self, value: Any, path: str) -> Any:
+        """A state as JSON, for `given`."""
         if hasattr(value, "full_tensor"):
             raise SavingError(
                 f"{path} is sharded over processes: load the whole state, which torch's "
@@ -252,18 +253,18 @@ class _Taken:
         return self.names[key]
 
 
-def _given(value: Any, tensors: _Tensors) -> Any:
+def given(value: Any, tensors: _Tensors) -> Any:
     """A state out of JSON and tensors."""
     if isinstance(value, list):
-        return [_given(item, tensors) for item in value]
+        return [given(item, tensors) for item in value]
     if not isinstance(value, Mapping):
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "tuple":
-        return tuple(_given(content, tensors))
-    return (Counter if kind == "counts" else _State)((k, _given(v, tensors)) for k, v in content)
+        return tuple(given(content, tensors))
+    return (Counter if kind == "counts" else _State)((k, given(v, tensors)) for k, v in content)
 
 
 class _State(dict[Any, Any]):

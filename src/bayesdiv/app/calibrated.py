@@ -16,22 +16,26 @@ KINDS: dict[str, type[Saved]] = {"spread": Spread, "temperature": Temperature, "
 """In the order in which they apply."""
 
 
-def fit(experiment: Experiment, x: Tensor, y: Tensor, kind: str) -> Saved:
-    """Fit one kind of calibration; what was fitted before and applies after it is dropped."""
+def fit(folder: Path, experiment: Experiment, x: Tensor, y: Tensor, kind: str) -> Saved:
+    """Fit and keep one kind; what was fitted before and applies after it is dropped."""
     order = list(KINDS.values())
     before = order[: order.index(KINDS[kind])]
     experiment.calibration = tuple(c for c in experiment.calibration if type(c) in before)
     if kind == "spread":
-        samples, inputs = experiment.training.test_samples, experiment.inputs(x)
         with seeded(experiment.training.seed):
             found: Saved = Spread.fit(
-                experiment.model, experiment.likelihood, inputs, y, samples=samples, batch_size=512
+                experiment.model,
+                experiment.likelihood,
+                experiment.inputs(x),
+                y,
+                samples=experiment.rounds(experiment.training.test_samples),
+                batch_size=512,
             )
-    elif kind == "temperature":
-        found = Temperature.fit(experiment.predict(x), y)
     else:
-        found = Levels.fit(experiment.predict(x), y)
+        found = (Temperature if kind == "temperature" else Levels).fit(experiment.predict(x), y)
     experiment.calibration = (*experiment.calibration, found)
+    states = [saved.state() for saved in experiment.calibration]
+    runs.write_sealed(folder, FILE, {"calibration": states})
     return found
 
 
@@ -39,11 +43,6 @@ def named(calibration: Sequence[Saved]) -> str:
     """What was fitted, by the words of the command line."""
     kinds = [type(saved) for saved in calibration]
     return ", ".join(name for name, kind in KINDS.items() if kind in kinds)
-
-
-def write(folder: Path, calibration: Sequence[Saved]) -> None:
-    """Keep the calibration of a run in its folder."""
-    runs.write_sealed(folder, FILE, {"calibration": [saved.state() for saved in calibration]})
 
 
 def read(folder: Path) -> tuple[Saved, ...]:

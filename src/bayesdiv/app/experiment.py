@@ -154,15 +154,19 @@ class Experiment:
         """What the network takes for rows."""
         return self.model.inputs(x) if isinstance(self.model, Away) else x
 
+    def rounds(self, samples: int) -> int:
+        """So many draws or a few more, every member as often as the others."""
+        members = self.training.members or 1
+        return -(-samples // members) * members
+
     @torch.no_grad()
     def drawn(self, samples: int) -> Weights:
         """The weights of a prediction with so many draws, calibrated."""
-        members = self.training.members or 1
-        whole = -(-samples // members) * members  # a `Spread` needs every member as often
+        spreads = [saved for saved in self.calibration if isinstance(saved, Spread)]
         with drawing(torch.Generator().manual_seed(self.training.seed)):
-            drawn = draw_weights(self.model, whole)
-        for saved in self.calibration:
-            drawn = saved(self.model, drawn) if isinstance(saved, Spread) else drawn
+            drawn = draw_weights(self.model, self.rounds(samples) if spreads else samples)
+        for spread in spreads:
+            drawn = spread(self.model, drawn)
         return tuple(weights[:samples] for weights in drawn)
 
     @property

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesdiv.saving import replacing
+from bayesdiv.saving import Taken, given, replacing
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
@@ -116,18 +116,9 @@ def save_state(
         for name, part in parts.items()
         for key, tensor in (part.state_dict() if isinstance(part, nn.Module) else part).items()
     }
-    state = {"param_groups": [], "state": {}} if optimizer is None else optimizer.state_dict()
-    for index, entries in state["state"].items():
-        for key, value in entries.items():
-            tensor = torch.as_tensor(value).detach().cpu().contiguous().clone()
-            tensors[f"optimizer/{index}/{key}"] = tensor
-    # A learning rate in a tensor as a number, and nothing that JSON cannot hold.
-    numbers = [
-        {k: v.item() if isinstance(v, Tensor) else v for k, v in group.items()}
-        for group in state["param_groups"]
-    ]
-    kinds = (int, float, str, bool, list, tuple, type(None))
-    groups = [{k: v for k, v in group.items() if isinstance(v, kinds)} for group in numbers]
+    taken = Taken()
+    groups = [] if optimizer is None else taken(optimizer.state_dict(), "optimizer")
+    tensors |= {name: tensor.cpu() for name, tensor in taken.tensors.items()}
     said = json.dumps({"format": FORMAT, "groups": groups, **told})
     write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))
 
@@ -189,28 +180,17 @@ def load_state(
     tensors, told = _read(Path(path))
     for name, module in parts.items():
         try:
-            module.load_state_dict(_below(f"{name}/", tensors))
+            own = {k: tensor for k, tensor in tensors.items() if k.startswith(f"{name}/")}
+            module.load_state_dict({k.removeprefix(f"{name}/"): own[k] for k in own})
         except RuntimeError as error:
             line = " ".join(str(error).split())
             raise RunError(f"{path} does not fit this {name}: {line[:300]}") from None
-    if optimizer is None:
-        return told
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in _below("optimizer/", tensors).items():
-        index, _, name = key.partition("/")
-        state.setdefault(int(index), {})[name] = tensor
-    for group, own in zip(told["groups"], optimizer.param_groups, strict=False):
-        numbers = {key: value for key, value in own.items() if isinstance(value, Tensor)}
-        group |= {key: torch.full_like(n, group[key]) for key, n in numbers.items() if key in group}
-    try:
-        optimizer.load_state_dict({"state": state, "param_groups": told["groups"]})
-    except (ValueError, KeyError) as error:
-        raise RunError(f"{path} does not fit this optimizer: {error}") from None
+    if optimizer is not None:
+        try:
+            optimizer.load_state_dict(given(told["groups"], tensors))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} does not fit this optimizer: {error}") from None
     return told
-
-
-def _below(start: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

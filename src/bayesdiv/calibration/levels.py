@@ -1,7 +1,7 @@
 """Scores of held-out rows, kept so that intervals or sets of any level can be made of them."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 from torch import Tensor
 
@@ -65,12 +65,12 @@ class Promised(Predictive):
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """The conformal interval."""
-        made = self.levels.kept(level)
-        return made(self) if isinstance(made, Intervals) else super().interval(level)
+        if self.levels.score is None:
+            return super().interval(level)  # which says that classes have none
+        return cast(Intervals, self.levels.kept(level))(self)
 
     def sets(self, level: float = 0.9) -> Tensor:
         """Which classes are in the conformal set of each row, (rows, classes)."""
-        made = self.levels.kept(level)
-        if isinstance(made, Intervals):
+        if self.levels.score is not None:
             raise ValueError("sets need targets that are classes, got numbers: use interval")
-        return made(self)
+        return cast(Sets, self.levels.kept(level))(self)

@@ -12,7 +12,7 @@ from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.lock import owned
 from bayesdiv.app.options import add_text, add_written, command_parser
 from bayesdiv.app.settings import reloaded, restore, task_of
-from bayesdiv.calibration import Levels, Saved
+from bayesdiv.calibration import Levels
 
 
 def parser() -> ArgumentParser:
@@ -46,17 +46,11 @@ def calibrate(settings: Namespace) -> None:
         x, y = reloaded(experiment, told, settings.run).test
         note("fitted to the test rows, whose metrics say less about new rows from now on")
     with owned(folder):
-        found = calibrated.fit(experiment, x, y, settings.kind)
-        calibrated.write(folder, experiment.calibration)
-    kept = folder / calibrated.FILE
-    say(f"{kept}: {_said(found)}, fitted to {len(y)} {'row' if len(y) == 1 else 'rows'}")
-    print_metrics({name: task_of(told).measured(experiment.predict(x), y)})
-
-
-def _said(found: Saved) -> str:
-    """What was fitted, in a few words."""
+        found = calibrated.fit(folder, experiment, x, y, settings.kind)
+    count = len(y)
+    said = repr(found)
     if isinstance(found, Levels):
-        kind, rows = "intervals" if found.score else "sets", len(found.scores)
-        return f"conformal {kind} for levels up to {rows / (rows + 1):.4g}"
-    _, (name, value) = found.state().items()
-    return f"{type(found).__name__.lower()} with {name} {value:.4g}"
+        kind = "intervals" if found.score else "sets"
+        said = f"conformal {kind} for levels up to {count / (count + 1):.4g}"
+    say(f"{folder / calibrated.FILE}: {said}, fitted to {count} {'row' if count == 1 else 'rows'}")
+    print_metrics({name: task_of(told).measured(experiment.predict(x), y)})
