@@ -65,15 +65,19 @@ def plain_help() -> "type[DefaultHelpFormatter]":
 
     class Plain(DefaultHelpFormatter):
         def _get_help_string(self, action: Any) -> str:
+            if "--print_config" in action.option_strings:
+                return "print these settings as YAML and exit"
             usual = action.default if action.option_strings else None
             typed = " ".join(map(str, usual)) if isinstance(usual, list | tuple) else usual
             shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {typed})"
             return (action.help or "").removesuffix(".").replace("%", "%%") + shown
 
         def _format_usage(self, usage: Any, actions: Any, *rest: Any, **more: Any) -> str:
-            needed = [action for action in actions if action.required or not action.option_strings]
-            line = super()._format_usage(usage, needed, *rest, **more).replace("[options] ", "")
-            return f"{line.rstrip()} [options]\n\n"
+            places = [action for action in actions if not action.option_strings]
+            needed = [a.option_strings[0] for a in actions if a.option_strings and a.required]
+            line = super()._format_usage(usage, places, *rest, **more).replace("[options] ", "")
+            options = "".join(f" {name} {name.lstrip('-').upper()}" for name in needed)
+            return f"{line.rstrip()}{options} [options]\n\n"
 
     return Plain
 
