@@ -1,4 +1,4 @@
-"""`bayesdiv calibrate`: make a run keep its promises, by rows that took no part in training."""
+"""`bayesdiv calibrate`: calibrate a run with held-out rows."""
 
 from pathlib import Path
 from typing import Literal
@@ -17,18 +17,18 @@ from bayesdiv.calibration import Levels
 
 def parser() -> ArgumentParser:
     command = command_parser(
-        "Calibrate a run by held-out rows: its own test rows, or those of a file. Afterwards "
-        "predict, evaluate, report and export apply what was fitted.",
+        "Calibrate a run with held-out rows: its own test rows, or the rows of a file. predict, "
+        "evaluate, report and export then use the calibration.",
         "bayesdiv calibrate runs/diabetes held_out.csv",
     )
     command.add_argument("run", type=str, help="folder of a run")
     command.add_argument(
-        "new", type=str, nargs="?", help=f"{KNOWN} with rows that took no part in training"
+        "new", type=str, nargs="?", help=f"{KNOWN} with rows that were not used in training"
     )
     kinds = Literal["conformal", "temperature", "spread"]
     what = (
-        "conformal gives intervals, or sets of classes, that hold their level; temperature divides "
-        "logits, spread multiplies the posterior's scales, for the best likelihood"
+        "conformal gives intervals or sets of classes that keep their level; temperature divides "
+        "the logits and spread multiplies the posterior's scales, for the best likelihood"
     )
     command.add_argument("--kind", type=kinds, default="conformal", help=what)
     add_text(command, "--data", "the training file, if it has moved")
@@ -44,7 +44,7 @@ def calibrate(settings: Namespace) -> None:
         x, y = new_rows(told, settings)
     else:
         x, y = reloaded(experiment, told, settings.run).test
-        note("fitted to the test rows, whose metrics say less about new rows from now on")
+        note("fitted to the test rows, so their metrics say less about new rows from now on")
     with owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind)
     count = len(y)
