@@ -109,7 +109,7 @@ def test_a_spread_scales_the_draws_around_the_means_of_their_members(place):
     drawn = plain.drawn(6)
     again = predict_at(plain.model, plain.likelihood, plain.inputs(x), plain.drawn(5))
     assert torch.equal(again.mean, plain.predict(x).mean)  # they are the draws of a prediction
-    before = -plain.predict(x).log_prob(y).mean()
+    before = -plain.predict(x, samples=6).log_prob(y).mean()
     assert call("calibrate", "numbers", "numbers_held.csv", "--kind", "spread") == 0
     experiment, _ = restore(Path("numbers"))
     (spread,) = experiment.calibration
@@ -117,7 +117,7 @@ def test_a_spread_scales_the_draws_around_the_means_of_their_members(place):
     wanted = means + spread.factor * (drawn[0] - means)
     assert torch.allclose(experiment.drawn(6)[0], wanted, atol=1e-6)
     assert torch.allclose(experiment.drawn(5)[0], wanted[:5], atol=1e-6)
-    assert -experiment.predict(x).log_prob(y).mean() < before
+    assert -experiment.predict(x, samples=6).log_prob(y).mean() < before
     assert experiment.predict(x, samples=3).samples == 3
 
 
