@@ -16,14 +16,11 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 import bayesdiv as bd
+from bayesdiv.app.image_recipe import ImageRecipe
 from bayesdiv.app.nets.norms import estimate_statistics
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.model.bayesian import using
-from bayesdiv.model.layout import Where
-from bayesdiv.model.priors import PriorFor
-from bayesdiv.model.recipes import WeightDecayPrior, matrices, pull
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
-from bayesdiv.training.optimizers.natural import Natural
 from bayesdiv.training.optimizers.schedules import Cosine
 from bayesdiv.training.optimizers.several import Several
 from benchmarks.field.data import MEAN, SCALE, Part
@@ -210,44 +207,15 @@ def ivon(task: Task, *, lr: float, curvature: float, decay: float = DECAY) -> li
 
 
 @dataclass(frozen=True)
-class Ours:
-    """One of ours with the prior that equals weight decay.
-
-    Args:
-        divergence: what holds the posterior near the prior.
-        scale: of the prior; the strength follows from it, the number of images and the decay.
-        start: first scale of the posterior over that of the prior.
-        ratio: scale of posterior over prior at which the pull is that of weight decay.
-        lr: of the means; of Natural, η over the damping.
-        decay: of weights, to which the prior is made equal.
-        where: which weights are random.
-    """
-
-    divergence: bd.Divergence
-    scale: float
-    start: float = 0.5
-    ratio: float = 1.0
-    lr: float = 0.1
-    decay: float = DECAY
-    where: Where = matrices
-
-    def strength(self, task: Task) -> float:
-        """The λ for which this prior pulls like weight decay: noise of this size for any N."""
-        return self.scale**2 * task.num_data * self.decay / pull(self.divergence, self.ratio)
-
-    def prior(self, task: Task) -> PriorFor:
-        """The prior whose pull is that of weight decay."""
-        strength = self.strength(task)
-        return WeightDecayPrior(self.decay, task.num_data, strength, self.divergence, self.ratio)
+class Ours(ImageRecipe):
+    """One of ours: `ImageRecipe`, trained by natural gradients or plainly."""
 
     def model(self, task: Task) -> tuple[bd.Bayesian, bd.Objective]:
         """The network made Bayesian, and its loss."""
-        prior = self.prior(task)
-        net = bd.bayesianize(task.network(), prior, where=self.where, start=self.start)
-        objective = bd.Objective(
-            bd.Classes(), self.divergence, num_data=task.num_data, strength=self.strength(task)
-        )
-        return net, objective.to(task.device)
+        net = self.bayesian(task.network(), task.num_data)
+        strength = self.strength(task.num_data)
+        how = {"num_data": task.num_data, "strength": strength}
+        return net, bd.Objective(bd.Classes(), self.divergence, **how).to(task.device)
 
     def plain(self, task: Task, rho_lr: float = 0.01) -> nn.Module:
         """SGD on the means, Adam on the scales."""
@@ -259,25 +227,12 @@ class Ours:
         )
         return self._trained(task, net, objective, optimizer, task.cosine())
 
-    def natural(self, task: Task, damping: float = 0.1) -> nn.Module:
-        """Natural gradients for both; momentum averages, so ten times SGD's rate is as fast."""
+    def natural(self, task: Task) -> nn.Module:
+        """Natural gradients for both."""
         net, objective = self.model(task)
-        strength = self.strength(task)
-        optimizer = Natural(
-            net,
-            objective,
-            num_data=task.num_data,
-            strength=strength,
-            lr=task.rate(10 * self.lr * damping),
-            damping=damping,
-            rate=0.0,
-            memory=task.num_data / (strength * task.batch),
-            widest=self.scale,
-            others_lr=task.rate(self.lr),
-            others_decay=self.decay,
-            transform=torch.compile if task.device.type == "cuda" else None,
-        )
-        return self._trained(task, net, objective, optimizer, task.cosine(warm_up=0.05))
+        optimizer = self.optimizer(net, objective, task.batch)
+        schedule = self.schedule(task.epochs * len(task.batches()))
+        return self._trained(task, net, objective, optimizer, schedule)
 
     @staticmethod
     def _trained(
@@ -298,7 +253,7 @@ def ours(name: str, how: Callable[..., nn.Module]) -> Callable[..., list]:
     def run(task: Task, *, ours: Ours, **more: float) -> list:
         settings = asdict(ours) | {"divergence": repr(ours.divergence)} | more
         settings["where"] = ours.where.__name__
-        settings["strength"] = ours.strength(task)
+        settings["strength"] = ours.strength(task.num_data)
         return of_draws(name, settings, how(ours, task, **more), task)
 
     return run

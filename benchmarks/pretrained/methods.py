@@ -43,7 +43,7 @@ class Around(Ours):
 
     decay: float = DECAY
 
-    def prior(self, task: Task) -> bd.AroundStart:
+    def prior(self, num_data: int) -> bd.AroundStart:
         """A Gaussian around the start."""
         return bd.AroundStart(self.scale)
 
@@ -57,13 +57,11 @@ def plain(task: Task, *, lr: float, decay: float) -> list[Result]:
 
 
 def _around(
-    name: str, divergence: bd.Divergence, scales: tuple[float, ...], where: Where
+    name: str, divergence: bd.Divergence, scales: tuple[float, float], where: Where
 ) -> Method:
-    grid = tuple(
-        {"ours": Around(divergence, scale, lr=lr, where=where)}
-        for lr in (0.01, 0.03)
-        for scale in scales
-    )
+    narrow, wide = scales
+    pairs = ((0.01, narrow), (0.03, narrow), (0.1, narrow), (0.03, wide))
+    grid = tuple({"ours": Around(divergence, scale, lr=lr, where=where)} for lr, scale in pairs)
     return Method(ours(name, Ours.natural), grid)
 
 

@@ -28,7 +28,7 @@ def fit(folder: Path, experiment: Experiment, x: Tensor, y: Tensor, kind: str) -
                 experiment.likelihood,
                 experiment.inputs(x),
                 y,
-                samples=experiment.rounds(experiment.training.test_samples),
+                samples=experiment.rounds(experiment.training.draws),
                 batch_size=512,
             )
     else:

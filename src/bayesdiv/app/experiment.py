@@ -1,22 +1,29 @@
 """A model with its objective for some data: built, and evaluated."""
 
+import itertools
 import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Categorical
 
-from bayesdiv.app.data.splits import Part, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits
+from bayesdiv.app.image_recipe import IMAGES, FineTuning, ImageRecipe
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
-from bayesdiv.app.recipe import TABLES
+from bayesdiv.app.nets.norms import estimate_statistics
+from bayesdiv.app.nets.pictured import Pictured, begin_with
+from bayesdiv.app.recipe import TABLES, Scheduled, scheduled
 from bayesdiv.app.task import Task
 from bayesdiv.calibration import Levels, Saved, Spread, Temperature
 from bayesdiv.compute.streams import drawing, seeded
-from bayesdiv.divergence import Divergence
-from bayesdiv.draws import Inputs, Weights, draw_weights
+from bayesdiv.divergence import JSA, Divergence
+from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.bayesianize import bayesianize
@@ -26,11 +33,16 @@ from bayesdiv.model.priors import FanIn
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.places import Alone
+from bayesdiv.training.steps import Recorded
 
-Recipe = MLP | Conv
-RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv}
+Recipe = MLP | Conv | Pictured
+RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv, "Pictured": Pictured}
 IMAGE_EPOCHS = 100  # where none are given
-WATCH_SAMPLES = 8  # weight draws for the validation after each epoch, which only picks the best
+RESIDUAL_EPOCHS, RESIDUAL_UPDATES = 60, 2000  # both at least
+_USUAL = (TABLES.learning_rate, TABLES.strength)
+PIXELS = 1 << 21  # of the pictures that a residual network is shown at once in a prediction
 
 
 @dataclass(frozen=True)
@@ -41,32 +53,39 @@ class Training:
     says, like those of the estimators.
 
     Args:
-        epochs: passes over the training data (default: until tables converge; 100 for images).
-        learning_rate: learning rate of Adam; constant for half of the epochs, then falling to 0.
-        batch_size: examples per step.
+        epochs: passes over the training data (default: until tables converge; 100 for images, at
+            least 60 for a resnet).
+        learning_rate: learning rate of Adam (default: 0.005), constant for half of the epochs, then
+            falling to 0; for a resnet, that of SGD (default: 0.1).
+        batch_size: examples per step (default: 64; for a resnet 32 to 256, by the images).
         samples: weight draws per step and member (default: 4 for tables, 1 for images).
         members: networks in the ensemble (default: 4 for tables, 1 for images).
-        strength: λ, how much the divergence counts.
+        strength: λ, how much the divergence counts (default: 1; for a resnet by its prior).
         start: initial posterior scale as a fraction of the prior's (default: by divergence).
         prior_gain: the prior scale of each layer is this over √fan-in.
         hidden: units of each hidden layer, for tables.
-        test_samples: weight draws for predictions.
+        test_samples: weight draws for predictions (default: 100; for a resnet 32).
         balance: give rare classes more weight in the loss.
         seed: seed of weights, order of rows and noise.
+        net: network for pictures: conv, resnet18, resnet20 or resnet20_frn (filter response norm).
+        pretrained: weights that a resnet starts from, a .safetensors file or the folder of a run;
+            the prior is centred on them.
     """
 
     epochs: int | None = None
-    learning_rate: float = TABLES.learning_rate
-    batch_size: int = 64
+    learning_rate: float | None = None
+    batch_size: int | None = None
     samples: int | None = None
     members: int | None = None
-    strength: float = TABLES.strength
+    strength: float | None = None
     start: float | None = None
     prior_gain: float = 1.0
     hidden: tuple[int, ...] = TABLES.hidden
-    test_samples: int = 100
+    test_samples: int | None = None
     balance: bool = False
     seed: int = 0
+    net: str = "conv"
+    pretrained: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -87,6 +106,18 @@ class Training:
         assert self.epochs is not None
         return self.epochs
 
+    @property
+    def draws(self) -> int:
+        """Weight draws for predictions, once they are settled."""
+        assert self.test_samples is not None
+        return self.test_samples
+
+    @property
+    def size(self) -> int:
+        """Examples per step, once they are settled."""
+        assert self.batch_size is not None
+        return self.batch_size
+
 
 def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Training:
     """The same with what is None chosen for so many rows of this shape.
@@ -95,15 +126,28 @@ def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Training:
         >>> settled(Training(), rows=500, shape=(13,)).epochs
         519
     """
-    table = len(shape) < 3
+    table, residual = len(shape) < 3, len(shape) == 3 and training.net != "conv"
+    batch_size = training.batch_size or (min(256, max(32, rows // 40)) if residual else 64)
+    steps = math.ceil(rows / batch_size)
     most = TABLES.updates(rows, math.prod(shape))[1]
-    epochs = math.ceil(most / math.ceil(rows / training.batch_size)) if table else IMAGE_EPOCHS
-    return replace(
+    epochs = math.ceil(most / steps) if table else IMAGE_EPOCHS
+    if residual:
+        epochs = max(RESIDUAL_EPOCHS, math.ceil(RESIDUAL_UPDATES / steps))
+    found = replace(
         training,
+        batch_size=batch_size,
         epochs=training.epochs or epochs,
         samples=training.samples or (TABLES.samples if table else 1),
         members=training.members or (TABLES.members if table else 1),
+        test_samples=training.test_samples or (32 if residual else 100),
     )
+    if residual:  # the rest depends on the divergence, see `build`
+        return found
+    given = found.learning_rate, found.strength
+    rate, strength = (
+        usual if own is None else own for own, usual in zip(given, _USUAL, strict=True)
+    )
+    return replace(found, learning_rate=rate, strength=strength)
 
 
 @dataclass
@@ -117,6 +161,7 @@ class Experiment:
     divergence: Divergence | None  # None for a deterministic network
     history: list[dict[str, Any]] = field(default_factory=list)
     calibration: tuple[Saved, ...] = ()  # in the order in which it applies
+    images: ImageRecipe | None = None  # of residual networks
 
     @property
     def likelihood(self) -> Likelihood:
@@ -129,20 +174,61 @@ class Experiment:
         """What is saved."""
         return {"model": self.model, "objective": self.objective}
 
-    def optimizer(self) -> torch.optim.Adam:
-        """Adam over all that is learned."""
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Adam over all that is learned, or what `ImageRecipe` takes."""
+        if self.images is not None:
+            for part in self.parts.values():
+                part.to(self.device)
+            return self.images.optimizer(self.model, self.objective, self.training.size)
         parameters = [*self.model.parameters(), *self.objective.parameters()]
+        assert self.training.learning_rate is not None
         return torch.optim.Adam(parameters, lr=self.training.learning_rate)
+
+    def schedule(self, optimizer: torch.optim.Optimizer, batches: int, done: int) -> Scheduled:
+        """The learning rate over all updates, of which `done` epochs are over."""
+        epochs = self.training.length
+        if self.images is None:
+            return scheduled(optimizer, epochs, batches, done)
+        return Scheduled(optimizer, self.images.schedule(epochs * batches), done * batches)
+
+    def batches(self, part: Part) -> Batches:
+        """The examples to learn from; pictures lie where they are used."""
+        on_device = isinstance(self.recipe, Pictured)
+        x, y = (each.to(self.device) for each in part) if on_device else part
+        return Batches(x, y, self.training.size, self.training.seed)
+
+    @property
+    def device(self) -> torch.device:
+        """Where pictures are learned: the GPU if there is one."""
+        return Alone().device if isinstance(self.recipe, Pictured) else torch.device("cpu")
+
+    @property
+    def watch(self) -> int:
+        """Weight draws for the validation after each epoch, which only picks the best."""
+        return 8 if self.images is None else 2
+
+    def steps(self) -> dict[str, Any]:
+        """How `fit` makes an update: recorded and in bfloat16 for residual networks on a GPU."""
+        if self.images is None or self.device.type != "cuda":
+            return {}
+        return {"step": Recorded(), "autocast": torch.bfloat16}
 
     def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
         """Predictions with the run's number of draws, the same in every call, and calibrated."""
-        samples = samples or self.training.test_samples
-        seed, given, parts = self.training.seed, self.inputs(x), (self.model, self.likelihood)
-        if any(isinstance(saved, Spread) for saved in self.calibration):
-            found = predict_at(*parts, given, self.drawn(samples), batch_size=512)
-        else:
-            found = predict(*parts, given, samples, batch_size=512, seed=seed)
-        return self.calibrated(found)
+        samples = samples or self.training.draws
+        how: Any = {"batch_size": 512}
+        if isinstance(self.recipe, Pictured):
+            how = {"over": Looped(), "batch_size": max(1, PIXELS // x[0].numel())}
+            x = x.to(self.device)
+            for module in self.parts.values():
+                module.to(self.device)
+        parts = (self.model, self.likelihood, self.inputs(x))
+        with self.autocast():
+            if any(isinstance(saved, Spread) for saved in self.calibration):
+                found = predict_at(*parts, self.drawn(samples), **how)
+            else:
+                found = predict(*parts, samples, seed=self.training.seed, **how)
+        return self.calibrated(_on_cpu(found))
 
     def calibrated(self, found: Predictive) -> Predictive:
         """A prediction with what was fitted to predictions, and not to weights."""
@@ -169,6 +255,18 @@ class Experiment:
             drawn = spread(self.model, drawn)
         return tuple(weights[:samples] for weights in drawn)
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Activations of residual networks in bfloat16 on a GPU."""
+        if self.images is None or self.device.type != "cuda":
+            return nullcontext()
+        return torch.autocast("cuda", torch.bfloat16)
+
+    def estimate_statistics(self, part: Part) -> None:
+        """Estimate the statistics of batch norms anew, for the draws of the weights as they are."""
+        with self.autocast():
+            some = (x for x, _ in itertools.islice(self.batches(part), 40))
+            estimate_statistics(self.model, some)
+
     @property
     def learned(self) -> list[Bayesian]:
         """The modules whose random weights are learned."""
@@ -182,19 +280,41 @@ class Experiment:
         return random or sum(parameter.numel() for parameter in self.model.parameters())
 
 
-def built(splits: Splits, divergence: Divergence | None, training: Training) -> Experiment:
-    """A fresh experiment on these data; None is a deterministic network."""
+def built(
+    splits: Splits,
+    divergence: Divergence | None,
+    training: Training,
+    weights: Mapping[str, Tensor] | None = None,
+) -> Experiment:
+    """A fresh experiment on these data; None is a deterministic network.
+
+    Args:
+        splits: the data.
+        divergence: what holds the weights near the prior.
+        training: how it will be trained.
+        weights: those that a pretrained network begins with.
+    """
     training = settled(training, splits.num_data, splits.shape)
-    recipe = recipe_for(splits.task, splits.shape, training.hidden)
+    recipe = recipe_for(splits, training)
     balanced_by = splits.train.y if training.balance else None
-    return build(recipe, splits.task, divergence, training, splits.num_data, balanced_by)
+    return build(recipe, splits.task, divergence, training, splits.num_data, balanced_by, weights)
 
 
-def recipe_for(task: Task, shape: tuple[int, ...], hidden: tuple[int, ...]) -> Recipe:
-    """The network that suits data of this shape: convolutions for images, else an MLP."""
-    if len(shape) == 3:
-        return Conv((shape[0], shape[1], shape[2]), task.outputs)
-    return MLP(shape[0], task.outputs, hidden)
+def recipe_for(splits: Splits, training: Training) -> Recipe:
+    """The network that suits the data: convolutions for images, else an MLP."""
+    shape, outputs = splits.shape, splits.task.outputs
+    if splits.encoder is not None and training.net != "conv":
+        raise DataError(f"net must be left out for a table, got {training.net}: it is for pictures")
+    if len(shape) != 3:
+        return MLP(shape[0], outputs, training.hidden)
+    if splits.encoder is None:
+        return Pictured.of(training.net, splits.train.x, outputs)
+    return Conv((shape[0], shape[1], shape[2]), outputs)
+
+
+def usual_divergence(training: Training) -> Divergence:
+    """What holds the weights near the prior where nothing is said."""
+    return IMAGES.divergence if training.net != "conv" else JSA(0.3)
 
 
 def build(
@@ -204,12 +324,20 @@ def build(
     training: Training,
     num_data: int,
     balanced_by: Tensor | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> Experiment:
     """A fresh model and objective; the same seed gives every divergence the same start."""
+    images = None
+    if isinstance(recipe, Pictured) and recipe.residual:
+        images, training = _by_recipe(divergence, training, num_data)
     with seeded(training.seed):
         network: nn.Module = recipe.build()
+        if weights is not None:
+            begin_with(network, weights)
         members = training.members or 1
-        if divergence is not None:
+        if images is not None and divergence is not None:
+            network = images.bayesian(network, num_data)
+        elif divergence is not None:
             random = bayesianize(
                 network,
                 FanIn(training.prior_gain),
@@ -219,14 +347,41 @@ def build(
             network = random
             if isinstance(recipe, MLP):  # tables: it knows how far a row lies from those trained on
                 network = Away(random, recipe.inputs, num_data, **task.shifted)
+        if isinstance(recipe, Pictured):
+            network = nn.Sequential(recipe.prepare(), network)
     objective = Objective(
         task.likelihood(balanced_by),
         divergence,
         num_data=num_data,
-        strength=training.strength,
+        strength=1.0 if training.strength is None else training.strength,
         samples=(training.samples or 1) * members,
     )
-    return Experiment(network, objective, recipe, training, divergence)
+    return Experiment(network, objective, recipe, training, divergence, images=images)
+
+
+def _by_recipe(
+    divergence: Divergence | None, training: Training, num_data: int
+) -> tuple[ImageRecipe, Training]:
+    """How a residual network is trained, and the same in numbers."""
+    usual = ImageRecipe() if training.pretrained is None else FineTuning()
+    given: dict[str, Any] = {
+        "lr": training.learning_rate,
+        "start": training.start,
+        "divergence": divergence,
+    }
+    found = replace(usual, **{name: value for name, value in given.items() if value is not None})
+    if training.strength is not None:
+        found = found.with_strength(training.strength, num_data)
+    strength = found.strength(num_data)
+    return found, replace(training, learning_rate=found.lr, start=found.start, strength=strength)
+
+
+def _on_cpu(found: Predictive) -> Predictive:
+    """Predictions for classes where their labels are, in single precision."""
+    given = found.conditional
+    if not isinstance(given, Categorical) or not given.logits.is_cuda:
+        return found
+    return Predictive(Categorical(logits=given.logits.float().cpu()))
 
 
 def evaluate(

@@ -46,8 +46,12 @@ READING = {
     "impute": "fill missing values with the median or the most common category, and mark them",
     "test": "file with the test rows",
     "split": "time:COLUMN tests on the latest rows; group:COLUMN keeps each group in one part",
+    "pictures": "column of a table with paths of pictures, relative to its folder",
+    "size": "width and height that pictures are scaled and cut to, in pixels (default: 64)",
+    "skip_broken": "leave out pictures that cannot be read",
     **WRITTEN,
 }
+FLAGS = {"impute", "skip_broken"}
 
 
 def command_parser(description: str, example: str) -> "ArgumentParser":
@@ -99,14 +103,15 @@ def add_data(command: "ArgumentParser") -> None:
     command.add_argument(
         "data",
         type=str,
-        help=f"a data set by name, such as diabetes, digits or concrete, or {KNOWN}",
+        help=f"a data set by name, such as diabetes, digits or cifar10, {KNOWN}, or a folder with "
+        "one folder of pictures per class",
     )
     known = ", ".join(tasks.names())
     add_text(command, "--target", "column to predict (default: the last column)")
     add_text(command, "--task", f"what the target is: {known} (default: decided from its values)")
     for name, said in READING.items():
-        if name == "impute":
-            command.add_argument("--impute", action="store_true", help=said)
+        if name in FLAGS:
+            command.add_argument(f"--{name}", action="store_true", help=said)
         else:
             add_text(command, f"--{name}", said)
     noise = "standard deviation of noise added once to all inputs"
@@ -196,7 +201,7 @@ def training_of(settings: "Namespace") -> Training:
     return Training(**{name: settings[name] for name in names if name in settings})
 
 
-def add_divergence(command: "ArgumentParser", usual: str, said: str) -> None:
+def add_divergence(command: "ArgumentParser", usual: str | None, said: str) -> None:
     """The option --divergence, read by `divergence_of`."""
     names = ", ".join(known())
     said = f"NAME or NAME:ALPHA, as in JSA:0.3; one of {names}, or an import path{said}"

@@ -114,11 +114,11 @@ class Rate:
 
 
 class Scheduled:
-    """A schedule for `fit` that can begin anywhere: the first learning rates times a `Rate`.
+    """A schedule for `fit` that can begin anywhere: the first learning rates times a factor.
 
     Args:
         optimizer: with the learning rates of factor 1.
-        rate: the factor of each update.
+        rate: the factor of each update, such as a `Rate` or a `Cosine`.
         done: updates before the first.
 
     Examples:
@@ -128,18 +128,24 @@ class Scheduled:
         0.075
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, rate: Rate, done: int = 0) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, rate: Callable[[int], float], done: int = 0
+    ) -> None:
         self.optimizer, self.rate, self.update = optimizer, rate, done - 1
         # Kept with the optimizer's state, so that a run that goes on has those of its beginning.
         for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
+            group.setdefault("initial_lr", float(group["lr"]))
         self.step()
 
     def step(self) -> None:
         """Advance by one update."""
         self.update += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * self.rate(self.update)
+            lr = group["initial_lr"] * self.rate(self.update)
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(lr)  # in place, where a recorded step looks
+            else:
+                group["lr"] = lr
 
 
 def scheduled(

@@ -12,13 +12,11 @@ from torch import Tensor
 from bayesdiv.app import runs
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, built, evaluate
+from bayesdiv.app.experiment import Experiment, Training, built, evaluate
 from bayesdiv.app.lock import owned
 from bayesdiv.app.nets.away import Away
-from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
-from bayesdiv.training.batches import Batches
 from bayesdiv.training.fit import Epoch, EpochLoss, fit
 
 UNLIKE = "unlike.json"  # which rows are unlike those of the run
@@ -34,6 +32,7 @@ def train(
     folder: Path | None = None,
     source: Mapping[str, Any] | None = None,
     tell: Callable[[Epoch], None] = lambda epoch: None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> tuple[Experiment, dict[str, Any]]:
     """Train, keep the weights of the best validation NLL, evaluate on the test part.
 
@@ -44,8 +43,9 @@ def train(
         folder: where the run is written; a stopped run there is resumed. None writes nothing.
         source: how the data were loaded, kept with the run.
         tell: called after each epoch.
+        weights: those that a pretrained network begins with.
     """
-    experiment = built(splits, divergence, training)
+    experiment = built(splits, divergence, training, weights)
     settings = describe(experiment, splits, source or {})
     with nullcontext() if folder is None else owned(Path(folder)):
         return experiment, _trained(experiment, splits, settings, folder, tell)
@@ -61,7 +61,7 @@ def _trained(
     training, optimizer = experiment.training, experiment.optimizer()
     keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
     done = keeper.begin(settings)
-    batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
+    batches = experiment.batches(splits.train)
     began = time.perf_counter()
     epochs = fit(
         experiment.model,
@@ -70,8 +70,9 @@ def _trained(
         optimizer,
         training.length,
         first=done,
-        schedule=scheduled(optimizer, training.length, len(batches), done),
+        schedule=experiment.schedule(optimizer, len(batches), done),
         seed=training.seed,
+        **experiment.steps(),
     )
     try:
         for epoch in epochs:
@@ -79,11 +80,13 @@ def _trained(
             total, nll, divergence = epoch.loss
             shift = splits.task.log_scale
             epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
-            keeper.after(epoch, evaluate(experiment, splits, splits.validation, WATCH_SAMPLES))
+            keeper.after(epoch, evaluate(experiment, splits, splits.validation, experiment.watch))
             tell(epoch)
         keeper.restore_best()
         if isinstance(experiment.model, Away):
             experiment.model.settle(splits.train.x)
+        if experiment.images is not None:
+            experiment.estimate_statistics(splits.train)
         result = {
             "test": evaluate(experiment, splits, splits.test),
             "validation": evaluate(experiment, splits, splits.validation),

@@ -138,7 +138,7 @@ def _try_disk(folder: Path, content: object) -> None:
 
 def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) -> None:
     """A batch trained and forgotten: what is loaded at a first step is not a loss's own time."""
-    few = Part(*(tensor[: training.batch_size] for tensor in splits.train))
+    few = Part(*(tensor[: training.batch_size or 64] for tensor in splits.train))
     # Not every class need be among a few rows, so none is balanced.
     once = replace(training, epochs=1, test_samples=2, balance=False)
     with contextlib.suppress(Diverged), torch.random.fork_rng(devices=[]):

@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app.console import note, print_metrics
-from bayesdiv.app.data.files import KNOWN, as_trained, read
+from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.data.splits import DataError, Part
 from bayesdiv.app.experiment import evaluate as measured
+from bayesdiv.app.new_rows import rows_of
 from bayesdiv.app.options import add_text, add_written, command_parser, written_of
-from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
+from bayesdiv.app.settings import reloaded, restore, task_of
 
 
 def parser() -> ArgumentParser:
@@ -21,7 +21,11 @@ def parser() -> ArgumentParser:
     )
     command.add_argument("run", type=str, help="folder of a run")
     command.add_argument(
-        "new", type=str, nargs="?", help=f"{KNOWN} with the columns used in training and the target"
+        "new",
+        type=str,
+        nargs="?",
+        help=f"{KNOWN} with the columns used in training and the target, or a folder with one "
+        "folder of pictures per class",
     )
     add_text(command, "--data", "the training file, if it has moved")
     add_written(command)
@@ -43,16 +47,14 @@ def evaluate(settings: Namespace) -> None:
 
 def new_rows(told: dict[str, Any], settings: Namespace) -> Part:
     """The rows of the file `settings.new` that can be read and have a target."""
-    encoder, target = encoder_of(told), told["target"]
-    written = as_trained(settings.new, encoder, written_of(settings, told["data"]))
-    frame = read(settings.new, encoder, written)
+    target = told["target"]
+    rows = rows_of(settings.new, told, written_of(settings, told["data"]))
+    problems, frame = rows.problems, rows.frame
     if target not in frame.columns:
         raise DataError(f"{settings.new} must have the target {target!r} to be evaluated on")
-    problems = encoder.problems(frame)
-    good = np.array([not problem for problem in problems]) & frame[target].notna().to_numpy()
+    good = rows.good & frame[target].notna().to_numpy()
     if not good.any():
         raise DataError(f"{settings.new} must have a row that can be read, got: {problems[0]}")
     if not good.all():
         note(f"rows left out because they cannot be read or have no target: {(~good).sum()}")
-    there = frame[good]
-    return Part(encoder.encode(there), task_of(told).encode(there[target]))
+    return Part(rows.x(good), task_of(told).encode(frame[good][target]))

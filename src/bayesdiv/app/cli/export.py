@@ -59,7 +59,7 @@ def export(settings: Namespace) -> None:
     weights = _weights(experiment, splits, settings.samples, settings.among)
     precision = PRECISIONS[settings.precision]
     task, name = task_of(told), told["target"] or ""
-    own = experiment.training.test_samples
+    own = experiment.training.draws
     if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
         note(
             f"the conformal promise was fitted to {own} draws and is not exact for others: give "
@@ -68,7 +68,7 @@ def export(settings: Namespace) -> None:
     made = written(
         experiment.model,
         experiment.likelihood,
-        torch.zeros(2, *told["shape"]),
+        torch.zeros(2, *told["shape"], dtype=torch.float32 if told["encoder"] else torch.uint8),
         settings.out,
         columns=None if told["encoder"] is None else columns_of(encoder_of(told)),
         level=settings.level,

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from bayesdiv.app import calibrated, runs
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.files import KNOWN, as_trained, read, read_text
+from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.new_rows import rows_of
 from bayesdiv.app.options import add_written, command_parser, written_of
-from bayesdiv.app.settings import encoder_of, restore, task_of
+from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.training import unlike
 
 
@@ -26,7 +27,8 @@ def parser() -> ArgumentParser:
         "bayesdiv predict runs/diabetes new.csv -o predicted.csv",
     )
     command.add_argument("run", type=str, help="folder of a run")
-    command.add_argument("data", type=str, help=f"{KNOWN} with the columns used in training")
+    said = f"{KNOWN} with the columns used in training, or a folder of pictures"
+    command.add_argument("data", type=str, help=said)
     command.add_argument("--out", "-o", type=str, required=True, help="the .csv file to write")
     command.add_argument("--level", type=float, default=0.9, help="level of the interval")
     command.add_argument(
@@ -50,29 +52,26 @@ def predict(settings: Namespace) -> None:
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run))
-    encoder = encoder_of(told)
-    written = as_trained(settings.data, encoder, written_of(settings, told["data"]))
-    frame = read(settings.data, encoder, written)
-    problems = encoder.problems(frame)
-    good = np.array([not problem for problem in problems])
+    rows = rows_of(settings.data, told, written_of(settings, told["data"]))
+    problems, good = rows.problems, rows.good
     if not good.any():
         raise DataError(f"{settings.data} must have a row that can be read, got: {problems[0]}")
-    x = encoder.encode(frame[good])
+    x = rows.x()
     columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
     unusual = unlike(Path(settings.run), x, settings.false_alarms)
     if unusual is not None:
         columns["unlike_training"] = unusual
-    copy, separator = read_text(settings.data, written)  # as it is written there: 007 stays 007
+    copy, separator = rows.copy()
     for name, values in columns.items():  # nothing in the rows that could not be read
-        columns[name] = np.full(len(frame), "", dtype=object)
+        columns[name] = np.full(len(good), "", dtype=object)
         columns[name][good] = values.tolist() if isinstance(values, Tensor) else values
     added = _renamed({**columns, "problem": problems}, copy.columns)
     for name, values in added.items():
         copy[name] = values
     runs.write(out, copy.to_csv(index=False, sep=separator).encode())
-    rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
+    count = "1 row" if len(good) == 1 else f"{len(good)} rows"
     by = calibrated.named(experiment.calibration)
-    say(f"{rows}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
+    say(f"{count}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
     if unusual is not None and unusual.any():
         note(
             f"rows unlike the training data: {unusual.sum()}, at a false alarm rate of "

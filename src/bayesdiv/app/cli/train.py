@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
+from torch import Tensor
 
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import Pace, note, print_metrics, say, warn_if_late
-from bayesdiv.app.experiment import settled
+from bayesdiv.app.experiment import settled, usual_divergence
 from bayesdiv.app.options import (
     add_data,
     add_divergence,
@@ -18,6 +19,8 @@ from bayesdiv.app.options import (
     part_data,
     training_of,
 )
+from bayesdiv.app.settings import restore
+from bayesdiv.model.plain import plain
 
 
 def parser() -> ArgumentParser:
@@ -27,7 +30,8 @@ def parser() -> ArgumentParser:
     )
     add_data(command)
     command.add_argument("--config", action="config", help="YAML file with any of these settings")
-    add_divergence(command, "JSA:0.3", "; deterministic for a plain network")
+    usual = "; deterministic for a plain network (default: JSA:0.3, for a resnet JSG:0.5)"
+    add_divergence(command, None, usual)
     command.add_argument("--out", type=str, required=True, help="folder of the run")
     add_training(command)
     return command
@@ -35,16 +39,40 @@ def parser() -> ArgumentParser:
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    divergence = divergence_of(settings.divergence)
+    asked = training_of(settings)
+    given = settings.divergence
+    divergence = usual_divergence(asked) if given is None else divergence_of(given)
     splits = part_data(open_data(settings), settings, settings.seed)
-    training = settled(training_of(settings), splits.num_data, splits.shape)
+    training = settled(asked, splits.num_data, splits.shape)
     note(*splits.notes)
     folder = Path(settings.out)
     with Pace() as pace:
-        tell = pace.teller(settings.divergence, training.length)
+        tell = pace.teller(given or repr(divergence), training.length)
         _, result = trainings.train(
-            splits, divergence, training, folder=folder, source=data_settings(settings), tell=tell
+            splits,
+            divergence,
+            training,
+            folder=folder,
+            source=data_settings(settings),
+            tell=tell,
+            weights=_pretrained(training.pretrained),
         )
     print_metrics(result)
     warn_if_late([result], training.length)
     say(f"Run: {folder}")
+
+
+def _pretrained(given: str | None) -> dict[str, Tensor] | None:
+    """The weights to begin with: of a file, or the means of a run."""
+    if given is None:
+        return None
+    if Path(given).is_dir():
+        model = plain(restore(Path(given))[0].model)
+        return {name.partition(".")[2]: own for name, own in model.state_dict().items()}
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(given))
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"pretrained must be a .safetensors file, got {given}: {error}") from None

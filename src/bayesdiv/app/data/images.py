@@ -1,17 +1,21 @@
 """Images in memory: five folds, pixels as numbers, noise that is drawn once."""
 
 import math
+import tempfile
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.tasks.classification import Classification
 
 FOLDS = 5  # the paper's runs
 _WHITE = 255
-_AT_A_TIME = 1024  # images whose noise is held in float32 at once
+AT_A_TIME = 1024  # images whose noise is held in float32 at once
+CEILING = 2 << 30  # bytes of images that are held in memory; more lie in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,7 @@ class Images:
         batch: (N,) from 1 to 5 for what is trained or validated on, 0 for the test images.
         name: of the set.
         notes: sentences on what is not as published.
+        target: what the classes are called.
 
     Examples:
         >>> pixels = torch.zeros(6, 3, 32, 32, dtype=torch.uint8)
@@ -39,14 +44,18 @@ class Images:
     batch: Tensor
     name: str
     notes: tuple[str, ...] = ()
+    target: str = ""
 
     def fold(self, number: int) -> Splits:
         """Run `number` of five, as in the paper: batch `number` validates, the other four train."""
         check_fold(number)
         test, validation = self.batch == 0, self.batch == number
         train = ~(test | validation)
-        rows, task = (train, validation, test), Classification(self.classes)
-        return Splits.at(self.images, self.labels, rows, task, name=self.name, notes=self.notes)
+        rows = (mask.nonzero().squeeze(1) for mask in (train, validation, test))
+        parts = [Part(gathered(self.images, some), self.labels[some]) for some in rows]
+        task = Classification(self.classes)
+        found = Splits(parts[0], parts[1], parts[2], task, name=self.name, notes=self.notes)
+        return replace(found, target=self.target)
 
     def noisy(
         self,
@@ -98,12 +107,30 @@ def noisy(
         raise DataError(f"images must be uint8, pixels from 0 to 255, got {images.dtype}")
     generator = torch.Generator().manual_seed(seed)
     found = torch.empty(images.shape, dtype=dtype, device=device or images.device)
-    for start in range(0, len(images), _AT_A_TIME):
-        some = images[start : start + _AT_A_TIME].float() / _WHITE
+    for start in range(0, len(images), AT_A_TIME):
+        some = images[start : start + AT_A_TIME].float() / _WHITE
         if noise > 0:
             # Drawn on the CPU, since other devices have random numbers of their own.
             some += noise * torch.randn(some.shape, generator=generator).to(some.device)
-        found[start : start + _AT_A_TIME] = some
+        found[start : start + AT_A_TIME] = some
+    return found
+
+
+def room(count: int, size: int) -> NDArray[np.uint8]:
+    """An array for so many images; beyond the ceiling it lies in a file without a name."""
+    shape = (count, 3, size, size)
+    if math.prod(shape) <= CEILING:
+        return np.zeros(shape, np.uint8)
+    return np.memmap(tempfile.TemporaryFile(), np.uint8, "w+", shape=shape)
+
+
+def gathered(x: Tensor, rows: Tensor) -> Tensor:
+    """Some images as a tensor of their own, in memory or in a file."""
+    if len(rows) * x[0].numel() <= CEILING:
+        return x[rows]
+    found = torch.from_numpy(room(len(rows), x.shape[-1]))
+    for first in range(0, len(rows), AT_A_TIME):
+        found[first : first + AT_A_TIME] = x[rows[first : first + AT_A_TIME]]
     return found
 
 

@@ -82,12 +82,17 @@ def opened(
     tested_on: str | Path | None = None,
     apart: Apart | None = None,
     likelihood: str | None = None,
+    pictures: str | None = None,
+    size: int | None = None,
+    skip_broken: bool = False,
 ) -> "Table | Images":
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
     Of a file, `target`, `task`, `drop`, `impute` and `apart` are as in `table.checked`, and
     `tested_on` is one with the rows of the test part. A likelihood is a word of
-    `bayesdiv.app.families`; None is the usual one.
+    `bayesdiv.app.families`; None is the usual one. A folder holds one folder of pictures per class;
+    `pictures` is the column of a table that holds their paths. They are scaled to `size` pixels,
+    and broken ones are left out by `skip_broken`.
 
     Examples:
         >>> source = opened("diabetes")
@@ -96,8 +101,19 @@ def opened(
     """
     drop = tuple(drop)
     path = Path(name_or_path)
+    seen: Any = {"size": size, "skip_broken": skip_broken}
+    if path.is_dir():
+        from bayesdiv.app.data.pictures import folder
+
+        _left_out(path.name, drop, tested_on, apart, (task, target), likelihood, pictures)
+        return folder(path, **seen)
     if path.suffix or path.exists():
         found = table_of(path, written=written)
+        if pictures is not None:
+            from bayesdiv.app.data.pictures import of_table
+
+            _left_out(path.name, drop, tested_on, apart, (task, None), likelihood)
+            return of_table(found.frame, pictures, target or found.frame.columns[-1], path, **seen)
         there = found.frame.columns  # some columns to drop may be named together: a,b
         parts = ([name] if name in there else name.split(",") for name in drop)
         drop = tuple(name.strip() for part in parts for name in part if name.strip())
@@ -110,13 +126,18 @@ def opened(
     known = _known(str(name_or_path))
     usual = (known.task, known.target) if isinstance(known, Table) else (None, None)
     differs = task not in (None, usual[0]) or target not in (None, usual[1])
-    if drop or tested_on or apart or differs:
-        raise DataError(
-            "target, task, drop, test and split must be left out for the data set "
-            f"{known.name!r}, got target={target!r}, task={task and task.__name__} and "
-            f"drop={drop!r}"
-        )
+    _left_out(known.name, drop, tested_on, apart, (task, target) if differs else (None, None))
     return known if likelihood is None else under(known, likelihood)
+
+
+def _left_out(name: str, drop: tuple[str, ...], *others: Any) -> None:
+    """Complain of options that some data do not have."""
+    test, split, (task, target), *rest = others
+    if drop or test or split or task or target or any(rest):
+        raise DataError(
+            f"target, task, drop, test and split must be left out for the data set {name!r}, got "
+            f"target={target!r}, task={task and task.__name__} and drop={drop!r}"
+        )
 
 
 def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
@@ -157,7 +178,17 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         "tested_on": source.get("test"),
         "apart": None if split is None else Apart.parse(split),
         "likelihood": source.get("likelihood"),
+        "pictures": source.get("pictures"),
+        "size": None if source.get("size") is None else _pixels(source["size"]),
+        "skip_broken": bool(source.get("skip_broken")),
     }
+
+
+def _pixels(given: Any) -> int:
+    try:
+        return int(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"size must be a whole number of pixels, got {given}") from None
 
 
 def _known(name: str) -> "Table | Images":
@@ -190,7 +221,7 @@ def parted(
     if isinstance(source, Table):
         noisy = add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
     else:
-        noisy = source.noisy(noise, seed).fold(1 + seed % 5)
+        noisy = (source.noisy(noise, seed) if noise else source).fold(1 + seed % 5)
     return noisy if bias is None else thin(noisy, bias, seed)
 
 

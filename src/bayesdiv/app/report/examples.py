@@ -61,13 +61,14 @@ def _row(one: Tested, example: Example) -> str:
 
 
 def png(image: Tensor) -> bytes:
-    """An image (channels, height, width) with values from 0 to 1 as a PNG file.
+    """An image (channels, height, width), bytes or values from 0 to 1, as a PNG file.
 
     Values beyond are cut off; of other than three channels the first is shown in grey.
     """
     from PIL import Image
 
-    levels = (image.clamp(0, 1) * 255).round().to(torch.uint8).cpu()
+    as_bytes = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    levels = (as_bytes if image.is_floating_point() else image).cpu()
     colour = levels.shape[0] == 3
     pixels = levels.permute(1, 2, 0).numpy() if colour else levels[0].numpy()
     content = io.BytesIO()

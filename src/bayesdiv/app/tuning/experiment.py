@@ -14,13 +14,11 @@ from bayesdiv.app import experiment as experiments
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.search import Search, Tell, Tried
 from bayesdiv.app.tuning.workers import tune
 from bayesdiv.divergence import Divergence
 from bayesdiv.metrics import TABLE as METRICS
-from bayesdiv.training.batches import Batches
 from bayesdiv.training.best import Best
 from bayesdiv.training.fit import fit
 
@@ -212,8 +210,7 @@ def _course(
     halves = [Part(*(rows[place == half] for rows in splits.validation)) for half in (0, 1)]
     values = [math.nan, math.nan]
     kept = [Best(**experiment.parts), Best(**experiment.parts)]
-    batches = Batches(splits.train.x, splits.train.y, training.batch_size, training.seed)
-    optimizer = experiment.optimizer()
+    optimizer, batches = experiment.optimizer(), experiment.batches(splits.train)
     for epoch in fit(
         experiment.model,
         experiment.objective,
@@ -221,10 +218,11 @@ def _course(
         optimizer,
         training.length,
         seed=training.seed,
-        schedule=scheduled(optimizer, training.length, len(batches)),
+        schedule=experiment.schedule(optimizer, len(batches), 0),
+        **experiment.steps(),
     ):
-        watched = experiments.WATCH_SAMPLES
-        found = [experiments.evaluate(experiment, splits, half, watched) for half in halves]
+        watch = experiment.watch
+        found = [experiments.evaluate(experiment, splits, half, watch) for half in halves]
         for own, other in ((0, 1), (1, 0)):
             if kept[own].after(epoch.number, found[own]["nll"]):
                 values[own] = found[other][key]

@@ -1,0 +1,198 @@
+"""Pictures from files: a folder per class, or a table with a column of paths."""
+
+import math
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesdiv.app.data.files import Written, read_text
+from bayesdiv.app.data.images import AT_A_TIME, FOLDS, Images, gathered, room
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.table import known_column
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from PIL.Image import Image as Picture
+
+# Decoders that only decode: others of Pillow start programs.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+SIZE = 64
+PICTURE, CLASS = "picture", "class"  # columns of what a folder holds
+MOST_PIXELS = 50_000_000  # of a picture, looked at before it is decoded
+
+
+class Read(NamedTuple):
+    """Pictures as bytes, (pictures, 3, size, size), and for each what hindered it, or nothing."""
+
+    x: Tensor
+    problems: list[str]
+
+
+def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
+    """The pictures of a folder with one folder per class, in classes of these names.
+
+    Args:
+        path: of the folder.
+        size: pixels of a side; a picture is scaled until its shorter side fits, and its middle is
+            taken.
+        skip_broken: whether files that cannot be read are left out, with a note.
+    """
+    files, names = listed(path)
+    return replace(_labelled(path.name, files, names, size, skip_broken), target=CLASS)
+
+
+def listed(path: Path) -> tuple[list[Path], list[str]]:
+    """The pictures below the class folders of a folder, in order, and the class of each."""
+    kinds = sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
+    found = [(file, kind.name) for kind in kinds for file in below(kind)]
+    if len({name for _, name in found}) < 2:
+        raise DataError(
+            f"a folder of pictures must hold one folder per class, two at least with pictures in "
+            f"them, got {path} with {len(found)} pictures in {len(kinds)} folders"
+        )
+    files, names = zip(*found, strict=True)
+    return list(files), list(names)
+
+
+def below(path: Path) -> list[Path]:
+    """All pictures in a folder and those inside it; links to folders are not followed."""
+    found = [
+        Path(place, name)
+        for place, _, names in os.walk(path)
+        for name in names
+        if name.lower().endswith(ENDINGS) and name[0] != "."
+    ]
+    return sorted(file for file in found if file.is_file())
+
+
+def of_table(
+    frame: "DataFrame", column: str, target: str, path: Path, size: int | None, *, skip_broken: bool
+) -> Images:
+    """The pictures whose paths, from the folder of the table on, stand in a column of it."""
+    for name in (column, target):
+        known_column(name, frame, path.name)
+        if frame[name].isna().any():
+            raise DataError(f"no value may be missing, got a missing one in column {name!r}")
+    files = [path.parent / str(name) for name in frame[column]]
+    names = [str(name) for name in frame[target]]
+    return replace(_labelled(path.name, files, names, size, skip_broken), target=target)
+
+
+class New(NamedTuple):
+    """Pictures to be predicted: a table with a row for each, how it is written, and the pixels."""
+
+    frame: "DataFrame"
+    separator: str
+    read: Read
+
+
+def new(path: Path, column: str | None, size: int, written: Written | None = None) -> New:
+    """The pictures of a folder, or those that a table names in a column, broken ones too."""
+    import pandas as pd
+
+    if not path.is_dir():
+        frame, separator = read_text(path, written)
+        names = frame[known_column(column or PICTURE, frame, path.name)]
+        return New(frame, separator, decoded([path.parent / str(name) for name in names], size))
+    files = below(path)
+    if not files:
+        raise DataError(f"{path} must hold pictures ({', '.join(ENDINGS)}), got none")
+    inside = [file.relative_to(path) for file in files]
+    frame = pd.DataFrame({PICTURE: map(str, inside)})
+    if all(len(each.parts) > 1 for each in inside):
+        frame[CLASS] = [each.parts[0] for each in inside]
+    return New(frame, ",", decoded(files, size))
+
+
+def _labelled(
+    name: str, files: list[Path], names: list[str], size: int | None, skip_broken: bool
+) -> Images:
+    read = decoded(files, size or SIZE)
+    good = torch.tensor([not problem for problem in read.problems])
+    broken = [problem for problem in read.problems if problem]
+    if broken and not skip_broken:
+        raise DataError(f"{broken[0]}: mend or remove it, or give --skip_broken")
+    if not good.any():
+        raise DataError(f"{name} must have a picture that can be read, got: {broken[0]}")
+    x = gathered(read.x, good.nonzero().squeeze(1)) if broken else read.x
+    kept = [kind for kind, there in zip(names, good.tolist(), strict=True) if there]
+    classes = sorted(set(kept))
+    labels = torch.tensor([classes.index(kind) for kind in kept])
+    notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
+    return Images(x, labels, tuple(classes), _batches(labels), name, notes)
+
+
+def _batches(labels: Tensor) -> Tensor:
+    """Six like parts of every class at random: 0 is tested on, 1 to 5 are the folds."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    order = order[labels[order].argsort(stable=True)]
+    first = torch.searchsorted(labels[order], labels[order])
+    # The fewest pictures of a class are all trained on in the first fold.
+    place = (torch.arange(len(labels)) - first + 2) % (FOLDS + 1)
+    return torch.empty_like(place).index_put_((order,), place)
+
+
+def decoded(files: Sequence[Path], size: int) -> Read:
+    """The pixels of these files, decoded by several threads into memory or, if large, a file."""
+    from rich.progress import track
+
+    from bayesdiv.app.console import errors
+    from bayesdiv.app.extra import require
+
+    require("PIL")
+    if not 8 <= size <= 1024:
+        raise DataError(f"size must lie between 8 and 1024 pixels, got {size}")
+    x = room(len(files), size)
+    problems: list[str] = []
+    parts = [files[k : k + AT_A_TIME] for k in range(0, len(files), AT_A_TIME)]
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # of Pillow, on sizes that are checked and odd metadata
+        done: Iterable[Any] = pool.map(lambda part: [_pixels(file, size) for file in part], parts)
+        quiet = len(files) < 1000 or not errors.is_terminal
+        for found in track(done, "reading pictures", len(parts), console=errors, disable=quiet):
+            for pixels, problem in found:
+                x[len(problems)] = pixels
+                problems.append(problem)
+    return Read(torch.from_numpy(x), problems)
+
+
+def _pixels(file: Path, size: int) -> tuple[NDArray[np.uint8] | int, str]:
+    """A picture as (3, size, size), and what is wrong with it."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(file, formats=FORMATS) as opened:
+            if math.prod(opened.size) > MOST_PIXELS:
+                return 0, f"{file} must have at most {MOST_PIXELS:,} pixels, got {opened.size}"
+            opened.draft("RGB", (2 * size, 2 * size))  # a large JPEG is decoded smaller
+            coloured = _coloured(ImageOps.exif_transpose(opened))
+            fitted = ImageOps.fit(coloured, (size, size), Image.Resampling.BILINEAR)
+        return np.asarray(fitted).transpose(2, 0, 1), ""
+    except Exception as error:  # whatever a damaged file makes the decoder stumble over
+        line = " ".join(str(error).split())[:200] or type(error).__name__
+        return 0, f"{file} cannot be read as a picture: {line}"
+
+
+def _coloured(picture: "Picture") -> "Picture":
+    """In red, green and blue of 8 bits; what is transparent is white."""
+    from PIL import Image
+
+    if picture.mode.startswith("I"):  # 16 bits
+        levels = np.asarray(picture).clip(0, 65535) // 257
+        return Image.fromarray(levels.astype(np.uint8)).convert("RGB")
+    if picture.mode == "F":
+        raise ValueError("its pixels must be whole numbers of 8 or 16 bits")
+    if "A" in picture.mode or "transparency" in picture.info:
+        clear = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
+    return picture.convert("RGB")

@@ -1,0 +1,96 @@
+"""A network for pictures of any origin: their preparation, and convolutions behind it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.nets.conv import Conv
+from bayesdiv.app.nets.norms import Norm
+from bayesdiv.app.nets.resnet import ResNet, imagenet_stem, resnet20, small_stem
+from bayesdiv.training.augmentation import Crop, Flip, Prepare
+
+NETS = ("conv", "resnet18", "resnet20", "resnet20_frn")
+LAST = "fc."
+_SMALL = 64  # pixels up to which the first layers keep their size
+
+
+@dataclass(frozen=True)
+class Pictured:
+    """A network by its name, with the mean and the spread of the pictures that it learned from.
+
+    Args:
+        net: one of conv, resnet18, resnet20 (batch norm), resnet20_frn (filter response norm).
+        shape: of a picture: channels, height, width.
+        outputs: numbers out.
+        mean: of each channel, from 0 to 1.
+        scale: standard deviation of each channel.
+
+    Examples:
+        >>> recipe = Pictured("resnet20", (3, 32, 32), 10, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+        >>> sum(weight.numel() for weight in recipe.build().parameters())
+        272474
+    """
+
+    net: str
+    shape: tuple[int, int, int]
+    outputs: int
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.net not in NETS:
+            raise ValueError(f"net must be one of {', '.join(NETS)}, got {self.net}")
+
+    @property
+    def residual(self) -> bool:
+        """Whether it learns as `ImageRecipe` says."""
+        return self.net != "conv"
+
+    @classmethod
+    def of(cls, net: str, x: Tensor, outputs: int) -> "Pictured":
+        """For training pictures, bytes or numbers from 0 to 1."""
+        some = x[:: max(1, len(x) // 5000)].to(torch.float64)
+        some = some if x.is_floating_point() else some / 255
+        spread, mean = torch.std_mean(some, (0, 2, 3))
+        _, channels, height, width = x.shape
+        shape = (channels, height, width)
+        return cls(net, shape, outputs, *map(_rounded, (mean, spread.clamp(min=1e-3))))
+
+    def build(self) -> nn.Sequential:
+        """The network, its weights drawn at random."""
+        if self.net == "conv":
+            return Conv(self.shape, self.outputs).build()
+        stem = small_stem if self.shape[1] <= _SMALL else imagenet_stem
+        norm = Norm.FILTER_RESPONSE if self.net == "resnet20_frn" else Norm.BATCH
+        resnet18 = ResNet(self.outputs, stem, norm=norm)
+        recipe = resnet18 if self.net == "resnet18" else resnet20(self.outputs, norm)
+        network = recipe.build()
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network
+
+    def prepare(self) -> Prepare:
+        """What pictures go through first; in training they are shifted and mirrored."""
+        changes = (Crop(self.shape[1] // 8), Flip()) if self.residual else ()
+        return Prepare(list(self.mean), list(self.scale), changes)
+
+
+def _rounded(values: Tensor) -> tuple[float, ...]:
+    return tuple(round(value, 6) for value in values.tolist())
+
+
+def begin_with(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put the weights of another network of this kind in place; the last layer may be another's."""
+    own = network.state_dict()
+    known = {name: weights[name] for name in own if name in weights}
+    fits = {name for name, value in known.items() if value.shape == own[name].shape}
+    wrong = [name for name in own if name not in fits and not name.startswith(LAST)]
+    if wrong:
+        got = tuple(known[wrong[0]].shape) if wrong[0] in known else "none"
+        raise DataError(
+            f"pretrained weights must be those of this --net: {wrong[0]} must have the shape "
+            f"{tuple(own[wrong[0]].shape)}, got {got}"
+        )
+    network.load_state_dict({name: known[name] for name in fits}, strict=False)
