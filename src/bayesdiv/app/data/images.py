@@ -121,7 +121,8 @@ def room(count: int, size: int) -> NDArray[np.uint8]:
     shape = (count, 3, size, size)
     if math.prod(shape) <= CEILING:
         return np.zeros(shape, np.uint8)
-    return np.memmap(tempfile.TemporaryFile(), np.uint8, "w+", shape=shape)
+    with tempfile.TemporaryFile() as file:  # its mapping outlives it
+        return np.memmap(file, np.uint8, "w+", shape=shape)
 
 
 def gathered(x: Tensor, rows: Tensor) -> Tensor:

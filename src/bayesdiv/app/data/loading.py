@@ -221,7 +221,7 @@ def parted(
     if isinstance(source, Table):
         noisy = add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
     else:
-        noisy = (source.noisy(noise, seed) if noise else source).fold(1 + seed % 5)
+        noisy = source.noisy(noise, seed).fold(1 + seed % 5)
     return noisy if bias is None else thin(noisy, bias, seed)
 
 

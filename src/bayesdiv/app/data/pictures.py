@@ -31,6 +31,14 @@ PICTURE, CLASS = "picture", "class"  # columns of what a folder holds
 MOST_PIXELS = 50_000_000  # of a picture, looked at before it is decoded
 
 
+class Pictures(Images):
+    """Images that stay bytes as long as there is no noise: they may be more than memory holds."""
+
+    def noisy(self, noise: float, *given: Any, **how: Any) -> Images:
+        """The same where there is none."""
+        return super().noisy(noise, *given, **how) if noise else self
+
+
 class Read(NamedTuple):
     """Pictures as bytes, (pictures, 3, size, size), and for each what hindered it, or nothing."""
 
@@ -102,6 +110,11 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
 
     if not path.is_dir():
         frame, separator = read_text(path, written)
+        if column is None and PICTURE not in frame:
+            raise DataError(
+                f"a run of images predicts no table without the column {PICTURE!r} of paths, got "
+                f"{path.name}: name a folder of pictures"
+            )
         names = frame[known_column(column or PICTURE, frame, path.name)]
         return New(frame, separator, decoded([path.parent / str(name) for name in names], size))
     files = below(path)
@@ -129,7 +142,7 @@ def _labelled(
     classes = sorted(set(kept))
     labels = torch.tensor([classes.index(kind) for kind in kept])
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
-    return Images(x, labels, tuple(classes), _batches(labels), name, notes)
+    return Pictures(x, labels, tuple(classes), _batches(labels), name, notes)
 
 
 def _batches(labels: Tensor) -> Tensor:

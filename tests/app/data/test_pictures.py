@@ -1,0 +1,264 @@
+"""Folders and tables of pictures: what is read, what is refused, and all commands on them."""
+
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from bayesdiv.app.data import images, pictures
+from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.splits import DataError
+from command import call
+
+RED, GREEN, BLUE = (250, 10, 10), (10, 250, 10), (10, 10, 250)
+
+
+def paint(path: Path, colour: tuple[int, ...], size: tuple[int, int] = (12, 9)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = "RGBA" if len(colour) == 4 else "RGB"
+    Image.new(mode, size, colour).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory) -> Path:
+    """Noisy red and green pictures, twelve of each."""
+    folder, random = tmp_path_factory.mktemp("album"), np.random.default_rng(0)
+    for channel, name in enumerate(("apple", "leaf")):
+        for number in range(12):
+            pixels = random.integers(0, 100, (10, 14, 3)).astype(np.uint8)
+            pixels[..., channel] += 120
+            (folder / name).mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(folder / name / f"{number:02}.png")
+    return folder
+
+
+def one(path: Path, size: int = 8) -> torch.Tensor:
+    (x,), (problem,) = pictures.decoded([path], size)
+    assert not problem
+    return x
+
+
+def problem_of(path: Path) -> str:
+    _, (problem,) = pictures.decoded([path], 8)
+    assert "\n" not in problem
+    return problem
+
+
+def test_every_class_is_in_every_part_of_every_fold(album):
+    for seed in range(5):
+        splits = load(album, size=8, seed=seed)
+        assert splits.task.classes == ("apple", "leaf")
+        assert [len(part.y) for part in splits.parts] == [16, 4, 4]
+        assert all(part.y.bincount().unique().numel() == 1 for part in splits.parts)
+        assert splits.train.x.dtype == torch.uint8
+        red, green = splits.train.x[:, 0].float().mean((1, 2)), splits.train.x[:, 1].float()
+        assert torch.equal(red < green.mean((1, 2)), splits.train.y.bool())
+
+
+def test_a_small_class_is_trained_on_first(album, tmp_path):
+    (tmp_path / "apple").symlink_to(album / "apple")
+    paint(tmp_path / "rare" / "a.png", BLUE)
+    assert load(tmp_path, size=8).train.y.sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "wanted"),
+    [
+        ("L", 128, (128, 128, 128)),
+        ("RGBA", (250, 10, 10, 0), (255, 255, 255)),
+        ("RGBA", (250, 10, 10, 255), RED),
+        ("LA", (40, 255), (40, 40, 40)),
+        ("1", 1, (255, 255, 255)),
+        ("I;16", 65535 // 2, (127, 127, 127)),
+        ("P", 0, (0, 0, 0)),
+    ],
+)
+def test_every_mode_becomes_red_green_and_blue(tmp_path, mode, colour, wanted):
+    Image.new(mode, (5, 4), colour).save(tmp_path / "one.png")
+    assert one(tmp_path / "one.png")[:, 4, 4].tolist() == list(wanted)
+
+
+def test_a_picture_of_one_pixel_fills_the_square(tmp_path):
+    assert one(paint(tmp_path / "dot.png", GREEN, (1, 1)))[1].unique().tolist() == [250]
+
+
+def test_a_rotated_photograph_is_turned_upright(tmp_path):
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:8] = 255  # the upper half is white
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", exif=exif, quality=95)
+    x = one(tmp_path / "a.jpg").float()
+    assert x[:, :3].mean() < 20
+    assert x[:, 5:].mean() > 235
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + checksum
+
+
+@pytest.mark.parametrize("side", [8_000, 60_000])
+def test_a_bomb_is_refused_by_its_head_alone(tmp_path, side):
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    content = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    (tmp_path / "bomb.png").write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+    assert "pixels" in problem_of(tmp_path / "bomb.png")
+
+
+def test_damaged_files_are_named_in_one_sentence(tmp_path):
+    Image.effect_noise((64, 64), 50).save(tmp_path / "cut.jpg")
+    (tmp_path / "cut.jpg").write_bytes((tmp_path / "cut.jpg").read_bytes()[:700])
+    (tmp_path / "text.png").write_text("no picture at all")
+    (tmp_path / "empty.png").write_bytes(b"")
+    (tmp_path / "program.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    for name in ("cut.jpg", "text.png", "empty.png", "program.png", "absent.png"):
+        assert f"{name} cannot be read as a picture" in problem_of(tmp_path / name)
+
+
+def test_cut_files_of_every_length_are_read_or_refused(tmp_path):
+    Image.effect_noise((9, 9), 50).save(tmp_path / "whole.png")
+    content = (tmp_path / "whole.png").read_bytes()
+    random = np.random.default_rng(0)
+    for number in range(60):
+        changed = bytearray(content[: random.integers(len(content))] if number % 2 else content)
+        for place in random.integers(0, max(1, len(changed)), 3) if changed else ():
+            changed[place] = random.integers(256)
+        (tmp_path / f"{number}.png").write_bytes(changed)
+    read = pictures.decoded(sorted(tmp_path.glob("*.png")), 8)
+    assert len(read.problems) == 61
+    assert any(read.problems)
+    assert not all(read.problems)
+
+
+def test_links_in_a_circle_and_pipes_are_not_followed(album, tmp_path):
+    for name in ("apple", "leaf"):
+        (tmp_path / name).symlink_to(album / name)
+    paint(tmp_path / "stone" / "a.png", BLUE)
+    (tmp_path / "stone" / "again").symlink_to(tmp_path)
+    (tmp_path / "stone" / "self.png").symlink_to(tmp_path / "stone" / "self.png")
+    os.mkfifo(tmp_path / "stone" / "pipe.png")
+    files, names = pictures.listed(tmp_path)
+    assert names.count("stone") == 1
+    assert len(files) == 25
+
+
+def test_a_broken_picture_stops_training_unless_it_is_to_be_left_out(album, tmp_path):
+    for name in ("apple", "leaf"):
+        (tmp_path / name).symlink_to(album / name)
+    (tmp_path / "stone").mkdir()
+    (tmp_path / "stone" / "bad.png").write_text("no")
+    paint(tmp_path / "stone" / "good.png", BLUE)
+    with pytest.raises(DataError, match=r"stone/bad.png cannot be read.*--skip_broken"):
+        load(tmp_path)
+    splits = load(tmp_path, size=8, skip_broken=True)
+    assert splits.notes == ("pictures left out, as they cannot be read: 1",)
+    assert sum(len(part.y) for part in splits.parts) == 25
+
+
+def test_a_folder_without_classes_and_options_of_tables_are_refused(album, tmp_path):
+    with pytest.raises(DataError, match="one folder per class"):
+        load(album / "apple")
+    with pytest.raises(DataError, match="must be left out"):
+        load(album, target="class")
+    with pytest.raises(DataError, match="size must lie between 8 and 1024"):
+        load(album, size=4)
+
+
+def test_a_table_names_pictures_and_their_classes(album, tmp_path):
+    names = [f"{kind}/{number:02}.png" for kind in ("apple", "leaf") for number in range(12)]
+    frame = pd.DataFrame({"file": names, "kind": [name[0] for name in names]})
+    frame.to_csv(album / "list.csv", index=False)
+    try:
+        splits = load(album / "list.csv", pictures="file", size=8)
+        assert splits.target == "kind"
+        assert splits.task.classes == ("a", "l")
+        assert torch.equal(splits.test.x, load(album, size=8).test.x)
+        with pytest.raises(DataError, match="did you mean 'file'"):
+            load(album / "list.csv", pictures="files")
+    finally:
+        (album / "list.csv").unlink()
+
+
+def test_pictures_beyond_the_ceiling_lie_in_a_file(album, monkeypatch):
+    wanted = load(album, size=8)
+    monkeypatch.setattr(images, "CEILING", 100)
+    found = load(album, size=8)
+    assert isinstance(images.room(3, 8), np.memmap)
+    for part, other in zip(found.parts, wanted.parts, strict=True):
+        assert torch.equal(part.x, other.x)
+
+
+@pytest.fixture(scope="module")
+def trained(album, tmp_path_factory) -> Path:
+    """A residual network that was trained for a moment, and one that began with its weights."""
+    place = tmp_path_factory.mktemp("runs")
+    small = ["--size", "16", "--epochs", "1", "--test_samples", "2", "--net", "resnet20"]
+    assert call("train", album, *small, "--out", place / "first") == 0
+    more = ["--pretrained", place / "first", "--out", place / "second"]
+    assert call("train", album, *small, *more) == 0
+    return place
+
+
+def test_the_run_of_a_folder_keeps_its_classes_and_the_recipe_of_images(trained):
+    told = json.loads((trained / "first" / "settings.json").read_text())
+    assert told["task"]["classes"] == ["apple", "leaf"]
+    assert told["network"]["net"] == "resnet20"
+    assert told["divergence"] == {"kind": "JSG", "alpha": 0.5}
+    assert told["shape"] == [3, 16, 16]
+
+
+def test_new_pictures_are_predicted_and_broken_ones_have_their_reason(trained, album, tmp_path):
+    for number in range(2):
+        paint(tmp_path / "new" / f"{number}.png", RED)
+    (tmp_path / "new" / "bad.jpg").write_text("no")
+    new, out = tmp_path / "new", tmp_path / "out.csv"
+    assert call("predict", trained / "first", new, "-o", out) == 0
+    found = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    assert found["picture"].tolist() == ["0.png", "1.png", "bad.jpg"]
+    assert found["problem"].str.contains("cannot be read as a picture").tolist() == [0, 0, 1]
+    assert float(found["probability_apple"][0]) == pytest.approx(
+        1 - float(found["probability_leaf"][0]), abs=1e-5
+    )
+
+
+def test_a_run_of_pictures_is_evaluated_on_its_own_and_on_new_ones(trained, album):
+    for name in ("first", "second"):
+        assert call("evaluate", trained / name) == 0
+        assert call("evaluate", trained / name, album) == 0
+
+
+def test_a_report_on_pictures_shows_some(trained, tmp_path):
+    assert call("report", trained / "first", "-o", tmp_path / "page.html") == 0
+    assert "data:image/png" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_of_pictures_is_exported_as_it_predicts(trained, album, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert call("export", trained / "first", tmp_path / "one.onnx", "--samples", "2") == 0
+    session = onnxruntime.InferenceSession(tmp_path / "one.onnx")
+    (x,) = session.get_inputs()
+    pixels = load(album, size=16).test.x.numpy()
+    found = session.run(["probabilities"], {x.name: pixels})[0]
+    assert found.shape == (4, 2)
+    assert np.allclose(found.sum(-1), 1, atol=1e-5)
+
+
+def test_weights_of_another_network_are_refused(trained, album, tmp_path, capsys):
+    given = ["--net", "resnet18", "--size", "16", "--epochs", "1", "--out", tmp_path / "no"]
+    assert call("train", album, *given, "--pretrained", trained / "first") == 2
+    assert "pretrained weights must be those of this --net" in capsys.readouterr().err
+
+
+def test_a_net_for_pictures_is_refused_for_a_table(tmp_path, capsys):
+    assert call("train", "digits", "--net", "resnet18", "--out", tmp_path / "no") == 2
+    assert "net must be left out for a table" in capsys.readouterr().err
