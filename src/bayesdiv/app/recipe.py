@@ -135,6 +135,8 @@ class Scheduled:
         # Kept with the optimizer's state, so that a run that goes on has those of its beginning.
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", float(group["lr"]))
+            if isinstance(group["lr"], torch.Tensor):  # where a recorded step looks
+                group["lr"] = group["lr"].to(group["params"][0].device)
         self.step()
 
     def step(self) -> None:
@@ -143,7 +145,7 @@ class Scheduled:
         for group in self.optimizer.param_groups:
             lr = group["initial_lr"] * self.rate(self.update)
             if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(lr)  # in place, where a recorded step looks
+                group["lr"].fill_(lr)
             else:
                 group["lr"] = lr
 

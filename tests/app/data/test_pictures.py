@@ -12,9 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
+from bayesdiv import KL
+from bayesdiv.app import training as trainings
 from bayesdiv.app.data import images, pictures
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.experiment import Training
+from bayesdiv.training.fit import Epoch
 from command import call
 
 RED, GREEN, BLUE = (250, 10, 10), (10, 250, 10), (10, 10, 250)
@@ -214,6 +218,22 @@ def test_the_run_of_a_folder_keeps_its_classes_and_the_recipe_of_images(trained)
     assert told["network"]["net"] == "resnet20"
     assert told["divergence"] == {"kind": "JSG", "alpha": 0.5}
     assert told["shape"] == [3, 16, 16]
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not_been_stopped(album, tmp_path):
+    how = Training(epochs=2, net="resnet20", test_samples=2)
+
+    def stop(epoch: Epoch) -> None:
+        if epoch.number == 1:
+            raise KeyboardInterrupt
+
+    splits = load(album, size=8)
+    with pytest.raises(KeyboardInterrupt):
+        trainings.train(splits, KL(), how, folder=tmp_path, tell=stop)
+    whole, _ = trainings.train(splits, KL(), how)
+    parts, _ = trainings.train(splits, KL(), how, folder=tmp_path)
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, parts.model.state_dict()[name]), name
 
 
 def test_new_pictures_are_predicted_and_broken_ones_have_their_reason(trained, album, tmp_path):
