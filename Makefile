@@ -20,6 +20,7 @@ lint: $(READY)
 
 docs: $(VENV)/.docs
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m pytest -q -m site tests/test_site.py
 
 # The tables and figures of the paper, from the committed results, into reproduced/.
 paper: $(READY)

@@ -13,10 +13,33 @@ from torch.distributions import Laplace, Normal
 
 import bayesdiv as bd
 from bayesdiv.app.plots import COLOURS, STYLES
+from tools.ink import INK
 
-GREY = "#808080"  # read on white and on black alike
 LOSSES = {"KL": bd.KL(), "JSG": bd.JSG(0.5), "JSA": bd.JSA(0.5)}
 TITLES = {"KL": "KL", "JSG": "JS-G", "JSA": "JS-A"}
+
+
+def weight() -> str:
+    """One weight: its prior, its posterior, and the two numbers that describe the posterior."""
+    figure, (axes,) = _figure(1)
+    w = torch.linspace(-4, 4, 300)
+    loc, scale = 1.2, 0.45
+    for name, bell, title in (
+        ("KL", Normal(0.0, 1.0), "prior p"),
+        ("JSA", Normal(loc, scale), "posterior q"),
+    ):
+        density = bell.log_prob(w).exp()
+        axes.fill_between(w, density, color=COLOURS[name], alpha=0.2, linewidth=0)
+        axes.plot(w, density, STYLES[name], color=COLOURS[name], label=title)
+    height = Normal(loc, scale).log_prob(torch.tensor(loc + scale)).exp().item()
+    axes.plot([loc, loc], [0, height / 0.607], ":", color=INK, linewidth=1)
+    arrow = {"arrowstyle": "<->", "color": INK}
+    axes.annotate("", (loc, height), (loc + scale, height), arrowprops=arrow)
+    axes.text(loc + scale + 0.1, height, "scale", color=INK, fontsize=9, va="center")
+    axes.text(loc + 0.05, 0.02, "loc", color=INK, fontsize=9)
+    axes.set(xlabel="weight w", ylabel="density", ylim=(0, None))
+    axes.legend(frameon=False, labelcolor=INK, loc="upper left")
+    return _svg(figure)
 
 
 def divergences() -> str:
@@ -28,11 +51,11 @@ def divergences() -> str:
     _lines(right, scale, Normal(0.0, scale), "scale σ of q, centred on p")
     right.set_xscale("log")
     for axes in (left, right):
-        axes.axhline(bd.JSA(0.5).bound, color=GREY, linestyle=":", linewidth=1)
+        axes.axhline(bd.JSA(0.5).bound, color=INK, linestyle=":", linewidth=1)
         axes.set_ylim(0, 4)
         axes.set_ylabel("nats")
-    left.text(4.4, bd.JSA(0.5).bound + 0.08, "bound of JS-A", color=GREY, fontsize=9)
-    left.legend(frameon=False, labelcolor=GREY)
+    left.text(4.4, bd.JSA(0.5).bound + 0.08, "bound of JS-A", color=INK, fontsize=9)
+    left.legend(frameon=False, labelcolor=INK)
     return _svg(figure)
 
 
@@ -53,8 +76,8 @@ def pull() -> str:
             (slope,) = torch.autograd.grad(total, far)
             axes.plot(far.detach(), slope, STYLES[name], color=COLOURS[name], label=TITLES[name])
         axes.set(ylim=(0, 4), xlabel="distance of q from p = N(0, 1)", ylabel="pull, nats per unit")
-        axes.set_title(f"scale of q: {scale:g}", color=GREY, fontsize=10)
-    left.legend(frameon=False, labelcolor=GREY)
+        axes.set_title(f"scale of q: {scale:g}", color=INK, fontsize=10)
+    left.legend(frameon=False, labelcolor=INK)
     return _svg(figure)
 
 
@@ -71,8 +94,8 @@ def integrand() -> str:
         gap = gap + alpha * two.exp() * nn.functional.softplus(z)
         axes.plot(w, gap, color=COLOURS["JSA"], alpha=shade, label=f"q = N({far:g}, 1)")
     axes.set(xlabel="weight w", ylabel="nats per unit of w", ylim=(0, None))
-    axes.set_title("what is missing to the bound: its area is B − JS-A", color=GREY, fontsize=10)
-    axes.legend(frameon=False, labelcolor=GREY)
+    axes.set_title("what is missing to the bound: its area is B − JS-A", color=INK, fontsize=10)
+    axes.legend(frameon=False, labelcolor=INK)
     return _svg(figure)
 
 
@@ -87,7 +110,7 @@ def estimators() -> str:
     axes.loglog(counts, errors, "o-", color=COLOURS["KL"], label="MonteCarlo(samples)")
     axes.axhline(1e-7, color=COLOURS["JSA"], linestyle="-.", label="Quadrature(), at most")
     axes.set(xlabel="samples", ylabel="median error, nats")
-    axes.legend(frameon=False, labelcolor=GREY)
+    axes.legend(frameon=False, labelcolor=INK)
     return _svg(figure)
 
 
@@ -100,8 +123,8 @@ def strength() -> str:
     for axes, value in zip(panels, (0.1, 1.0, 10.0), strict=True):
         mean, epistemic, grid = _trained(x, y, bd.JSA(0.3), value)
         _band(axes, grid, mean, epistemic, "JSA")
-        axes.plot(x, y, ".", color=GREY)
-        axes.set_title(f"strength {value:g}", color=GREY, fontsize=10)
+        axes.plot(x, y, ".", color=INK)
+        axes.set_title(f"strength {value:g}", color=INK, fontsize=10)
         axes.set(xlabel="x", ylim=(-2, 2))
     return _svg(figure)
 
@@ -119,12 +142,12 @@ def uncertainty() -> str:
     flat = grid[:, 0]
     left.fill_between(flat, low, high, color=COLOURS["JSA"], alpha=0.25, linewidth=0)
     left.plot(flat, predictive.mean, color=COLOURS["JSA"])
-    left.plot(x, y, ".", color=GREY, markersize=3)
+    left.plot(x, y, ".", color=INK, markersize=3)
     left.set(xlabel="x", ylabel="mean and 90 % interval", ylim=(-4, 4))
-    right.plot(flat, predictive.aleatoric.sqrt(), "--", color=GREY, label="aleatoric")
+    right.plot(flat, predictive.aleatoric.sqrt(), "--", color=INK, label="aleatoric")
     right.plot(flat, predictive.epistemic.sqrt(), color=COLOURS["JSA"], label="epistemic")
     right.set(xlabel="x", ylabel="standard deviation", ylim=(0, None))
-    right.legend(frameon=False, labelcolor=GREY)
+    right.legend(frameon=False, labelcolor=INK)
     return _svg(figure)
 
 
@@ -152,11 +175,11 @@ def plain_and_bayesian() -> str:
     for axes, (title, (name, mean, ends)) in zip(panels, drawn.items(), strict=True):
         axes.fill_between(grid[:, 0], *ends, color=COLOURS[name], alpha=0.3, linewidth=0)
         axes.plot(grid[:, 0], mean, color=COLOURS[name], linewidth=2)
-        axes.plot(x, y, ".", color=GREY, markersize=4)
-        axes.set_title(title, color=GREY, fontsize=11)
+        axes.plot(x, y, ".", color=INK, markersize=4)
+        axes.set_title(title, color=INK, fontsize=11)
         axes.set(xlabel="x", ylim=(-3, 3), xlim=(-4, 4))
     panels[0].set_ylabel("mean and 90 % interval")
-    return _svg(figure)
+    return _svg(figure).replace(INK, "#808080")  # read on white and on black alike
 
 
 def _trained(
@@ -194,16 +217,16 @@ def _figure(columns: int, *, share: bool = False) -> tuple[Figure, list[Axes]]:
     found = figure.subplots(1, columns, sharey=share, squeeze=False)[0]
     for axes in found:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=GREY)
-        axes.xaxis.label.set_color(GREY)
-        axes.yaxis.label.set_color(GREY)
+        axes.tick_params(colors=INK)
+        axes.xaxis.label.set_color(INK)
+        axes.yaxis.label.set_color(INK)
         for spine in axes.spines.values():
-            spine.set_color(GREY)
+            spine.set_color(INK)
     return figure, list(found)
 
 
 def _svg(figure: Figure) -> str:
-    """Transparent, so that it lies on a light page and on a dark one; the same every time."""
+    """Transparent, and the same every time."""
     np.random.seed(0)
     out = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "bayesdiv", "svg.fonttype": "none"}):
@@ -212,6 +235,7 @@ def _svg(figure: Figure) -> str:
 
 
 FIGURES: dict[str, Callable[[], str]] = {
+    "weight": weight,
     "divergences": divergences,
     "pull": pull,
     "integrand": integrand,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT = 60.0  # seconds of computing that a reader may be asked to wait
+_HEAD = re.compile(r"# (.+)\n\n(.+?[.?!])(?=\s)", re.DOTALL)
 _MARK = re.compile(r"^# %%(.*)$", re.MULTILINE)
 
 
@@ -64,6 +65,15 @@ def make(script: Path) -> Made:
             pictures[name] = picture
             parts.append(f"![{_described(text)}]({name})")
     return Made("\n\n".join(parts) + "\n", pictures, time.process_time() - began)
+
+
+def card(name: str, made: Made) -> str:
+    """A tutorial in the list of all: its first picture, its title and its first sentence."""
+    head = _HEAD.match(made.markdown)
+    if head is None or not made.pictures:
+        raise Broken(f"{name} must begin with a title and a sentence, and draw a picture")
+    title, sentence = head[1], " ".join(head[2].split())
+    return f"- ![]({next(iter(made.pictures))})\n\n    **[{title}]({name}.md)**\n\n    {sentence}\n"
 
 
 def blocks(text: str) -> list[tuple[str, str]]:

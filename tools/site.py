@@ -1,4 +1,4 @@
-"""What the documentation is built with besides its pages: the article, figures, formulas."""
+"""What the documentation is built with besides its pages: article, figures, tutorials, formulas."""
 
 import html
 import re
@@ -11,31 +11,47 @@ from mkdocs.structure.pages import Page
 
 from bayesdiv.app.explore.page import page as article
 from tools.figures import FIGURES
-from tools.gallery import LIMIT, Broken, make
+from tools.gallery import LIMIT, Broken, Made, card, make
+from tools.ink import both, darkened
 
 _TUTORIALS = Path(__file__).resolve().parents[1] / "tutorials"
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+_TAG = re.compile(r"\\tag\{(.*?)\}")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the article and the figures, which are made and not kept, so that links are checked."""
     files.append(File.generated(config, "why-bounded.html", content=article()))
     for name, draw in FIGURES.items():
-        files.append(File.generated(config, f"figures/{name}.svg", content=draw()))
+        _add_figure(f"figures/{name}.svg", draw(), files, config)
     import tutorials.style  # noqa: F401  # one look for all of them
 
-    for script in sorted(_TUTORIALS.glob("[0-9]*.py")):
-        _add(script, files, config)
+    made = {script.stem: _made(script) for script in sorted(_TUTORIALS.glob("[0-9]*.py"))}
+    for name, tutorial in made.items():
+        files.append(File.generated(config, f"tutorials/{name}.md", content=tutorial.markdown))
+        for picture, svg in tutorial.pictures.items():
+            _add_figure(f"tutorials/{picture}", svg, files, config)
+    start = (_TUTORIALS / "index.md").read_text(encoding="utf-8")
+    cards = "\n".join(card(name, tutorial) for name, tutorial in made.items())
+    files.append(File.generated(config, "tutorials/index.md", content=start.format(cards=cards)))
     return files
 
 
-def _add(script: Path, files: Files, config: MkDocsConfig) -> None:
+def _made(script: Path) -> Made:
     made = make(script)
     if made.seconds > 2 * LIMIT:  # of a machine that may be half as fast as a reader's
         raise Broken(f"{script} takes {made.seconds:.0f} s of CPU: {LIMIT:.0f} s are allowed")
-    files.append(File.generated(config, f"tutorials/{script.stem}.md", content=made.markdown))
-    for name, picture in made.pictures.items():
-        files.append(File.generated(config, f"tutorials/{name}", content=picture))
+    return made
+
+
+def _add_figure(path: str, svg: str, files: Files, config: MkDocsConfig) -> None:
+    files.append(File.generated(config, path, content=svg))
+    files.append(File.generated(config, path[:-4] + "-dark.svg", content=darkened(svg)))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Figures for light and dark pages."""
+    return both(markdown)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -44,8 +60,14 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
 
 def _mathml(found: re.Match[str]) -> str:
-    display = "block" if found[1] == "div" else "inline"
-    return convert(html.unescape(found[2]).strip(), display=display)
+    r"""MathML of a formula; the paper's number, `\tag{8}`, stands beside it."""
+    text = html.unescape(found[2]).strip()
+    formula = convert(_TAG.sub("", text), display="block" if found[1] == "div" else "inline")
+    number = _TAG.search(text)
+    if number is None:
+        return formula
+    label = f'<span class="number" title="its number in the paper">({number[1]})</span>'
+    return f'<div class="numbered">{formula}{label}</div>'
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Uncertainty in ten minutes
 #
-# An ordinary network gives one number for every input, also where it has never seen anything like it. A Bayesian network gives a
+# An ordinary network gives one number for every input, even where it has never seen anything like it. A Bayesian network gives a
 # distribution. This page trains both on the same points and shows what the difference is worth.
 # %%
 import matplotlib.pyplot as plt
@@ -20,13 +20,13 @@ wide = torch.linspace(-5, 5, 200)[:, None]
 # `bayesianize` takes any module. Every weight becomes a bell curve; `FanIn` gives each layer a prior of a suitable width.
 # %%
 def network():
-    return nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1))
+    return nn.Sequential(nn.Linear(1, 50), nn.ReLU(), nn.Linear(50, 1))
 
 
 def train(model, objective):
     parameters = [*model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-2)
-    for epoch in bd.fit(model, objective, bd.Batches(x, y, size=40), optimizer, epochs=500, seed=0):
+    for epoch in bd.fit(model, objective, bd.Batches(x, y, size=40), optimizer, epochs=400, seed=0):
         pass
     return epoch
 
@@ -36,7 +36,7 @@ noise = bd.Objective(bd.Gaussian(), num_data=len(x))
 train(plain, noise)
 
 net = bd.bayesianize(network(), bd.FanIn(gain=2.0), posterior=bd.Ensemble(5))
-objective = bd.Objective(bd.Gaussian(), bd.JSA(alpha=0.3), num_data=len(x), strength=0.1, samples=2)
+objective = bd.Objective(bd.Gaussian(), bd.JSA(alpha=0.3), num_data=len(x), strength=0.02, samples=2)
 last = train(net, objective)
 print(f"negative log likelihood {last.loss.nll:.2f}, divergence {last.loss.divergence:.0f} nats")
 # %% [markdown]
@@ -71,4 +71,9 @@ for place in (0.0, 3.5):
         f"epistemic {at.epistemic.sqrt().item():.2f}"
     )
 # %% [markdown]
-# The noise was 0.2. Next: [your own table](02_table.md), or [your own network](../howto/your-network.md).
+# ## Take away
+#
+# - Three objects: a network made Bayesian, an objective that knows the likelihood and the divergence, and a `Predictive` that answers with means, intervals and
+#   both kinds of uncertainty.
+# - On the points the band is as wide as their noise, whose true standard deviation is 0.2. Away from them the epistemic part takes over.
+# - Next: [your own table](02_table.md), or [your own network](03_network.md).

@@ -57,5 +57,8 @@ right = classifier.predict(X_test) == y_test
 sure = likely > np.quantile(likely, 0.1)
 print(f"right: all {right.mean():.1%}, the surest 90 % {right[sure].mean():.1%}")
 # %% [markdown]
-# The same from the command line: `bayesdiv train table.csv --target progress`, then `bayesdiv predict`. Intervals that keep their promise by
-# construction: [conformal predictions](06_conformal.md).
+# ## Take away
+#
+# - `predict_interval` is the method that an ordinary regressor does not have; count how often it is right before you rely on it.
+# - The same from the command line: `bayesdiv train table.csv --target progress`, then `bayesdiv predict`.
+# - Intervals that keep their promise by construction: [conformal predictions](07_conformal.md).

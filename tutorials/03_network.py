@@ -3,6 +3,7 @@
 #
 # `bayesianize` does not care what a module is made of. Three networks, one call each, one loop for all.
 # %%
+import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -48,6 +49,7 @@ def convolutions():
 
 networks = {"CNN": convolutions, "LSTM": Rows, "transformer": Attention}
 # %%
+found = {}
 for name, make in networks.items():
     torch.manual_seed(0)
     net = bd.bayesianize(make(), bd.FanIn(gain=1.4))
@@ -56,12 +58,29 @@ for name, make in networks.items():
     batches = bd.Batches(x[train], y[train], size=100)
     for epoch in bd.fit(net, objective, batches, optimizer, epochs=25, seed=0):
         pass
-    predictive = bd.predict(net, objective.likelihood, x[test], samples=20)
+    predictive = found[name] = bd.predict(net, objective.likelihood, x[test], samples=20)
     print(
         f"{name:12} accuracy {bd.metrics.accuracy(predictive, y[test]):.3f}, "
         f"NLL {-predictive.log_prob(y[test]).mean():.2f}"
     )
 # %% [markdown]
-# Whole or in part: `bayesianize(module, prior, where=…)` takes a rule for the names of the tensors that become random; the rest is trained as
+# ## What each of them is least sure about
+#
+# Draws of the weights disagree most about these digits: the mutual information between prediction and weights is highest there. Wrong answers are marked.
+# %%
+figure, panels = plt.subplots(3, 8, figsize=(7, 3.2))
+for row, (name, predictive) in zip(panels, found.items()):
+    doubtful = predictive.mutual_information.topk(8).indices
+    for axes, at in zip(row, doubtful):
+        axes.imshow(x[test][at], cmap="gray_r")
+        said, truth = predictive.mean[at].argmax().item(), y[test][at].item()
+        axes.set_title(f"{said}" if said == truth else f"{said}, not {truth}", fontsize=8)
+        axes.set(xticks=[], yticks=[])
+    row[0].set_ylabel(name)
+# For each network the eight digits it is least sure about, with its answer
+# %% [markdown]
+# ## Whole or in part
+#
+# `bayesianize(module, prior, where=…)` takes a rule for the names of the tensors that become random; the rest is trained as
 # before. Batches may be tuples or dictionaries, and models may return objects with `logits`:
 # [your own network](../howto/your-network.md) has the details.

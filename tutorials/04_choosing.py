@@ -45,6 +45,8 @@ for name, values in found.items():
     best = min(values)
     print(f"{name:14} best λ {strengths[values.index(best)]:<5} NLL {best:.3f}")
 # %% [markdown]
+# ## Take away
+#
 # Read the figure sideways: the curves have the same shape and are shifted against each other, because near the prior JS-A with α = ½ pulls with
 # a quarter of KL's force. Tuned, they end close together. At λ = 1 they do not, and that is how most comparisons are made.
 #

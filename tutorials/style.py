@@ -2,8 +2,14 @@
 
 import matplotlib as mpl
 
+from tools.ink import INK
+
 mpl.rcParams.update(
     {
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
+        **dict.fromkeys(("xtick.color", "ytick.color"), INK),
+        "axes.facecolor": "none",
+        "savefig.transparent": True,
         "figure.figsize": (7.0, 3.2),
         "figure.constrained_layout.use": True,
         "axes.spines.top": False,

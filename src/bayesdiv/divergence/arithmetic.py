@@ -69,7 +69,7 @@ class _Arithmetic(Skewed):
 
 @dataclass(frozen=True)
 class JSA(_Arithmetic):
-    """Bounded Jensen-Shannon divergence, arithmetic mean (paper, "JS-A", eq. js_waddmod).
+    """Bounded Jensen-Shannon divergence, arithmetic mean (paper, "JS-A", eq. 8).
 
         (1-α) KL(q ‖ A) + α KL(p ‖ A),   A = α q + (1-α) p
 
@@ -91,7 +91,7 @@ class JSA(_Arithmetic):
 
 @dataclass(frozen=True)
 class UnmodifiedJSA(Unmodified, _Arithmetic):
-    """The generalised Jensen-Shannon divergence before the paper's modification (eq. js_wadd).
+    """The generalised Jensen-Shannon divergence before the paper's modification (eq. 1).
 
         (1-α) KL(q ‖ M) + α KL(p ‖ M),   M = (1-α) q + α p
 

@@ -19,7 +19,7 @@ Number = float | Tensor
 
 @dataclass(frozen=True)
 class WeightedKL(Skewed):
-    """The two KLs, weighted: the paper's eq. gmex, its algorithm 2 and its theorems 2 and 3.
+    """The two KLs, weighted: the paper's eq. 21, its algorithm 2 and its theorems 2 and 3.
 
         (1-α)² KL(q ‖ p) + α² KL(p ‖ q)
 
@@ -53,7 +53,7 @@ class WeightedKL(Skewed):
 
 @dataclass(frozen=True)
 class JSG(Skewed):
-    """Geometric Jensen-Shannon divergence around the normalised mean (paper, eq. cfjs_mod).
+    """Geometric Jensen-Shannon divergence around the normalised mean (paper, eq. 25).
 
         (1-α) KL(q ‖ G) + α KL(p ‖ G),   G = q^α p^(1-α) / Z
 
@@ -76,7 +76,7 @@ class JSG(Skewed):
 
 @dataclass(frozen=True)
 class UnmodifiedJSG(Unmodified):
-    """The skew geometric divergence before its mean was reversed, normalised (eq. jsgalph).
+    """The skew geometric divergence before its mean was reversed, normalised (eq. 2).
 
         (1-α) KL(q ‖ G) + α KL(p ‖ G),   G = q^(1-α) p^α / Z
 

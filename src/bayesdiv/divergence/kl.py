@@ -18,7 +18,7 @@ from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one,
 
 @dataclass(frozen=True)
 class KL(Divergence):
-    """Kullback-Leibler divergence of q from p: with strength 1 the ELBO (paper, eq. elbo).
+    """Kullback-Leibler divergence of q from p: with strength 1 the ELBO (paper, eq. 6).
 
         KL(q ‖ p) = ∫ q log(q/p)
 
@@ -47,7 +47,7 @@ class KL(Divergence):
 class ReverseKL(Divergence):
     """Kullback-Leibler divergence of p from q, the limit of JS-A and JS-G at alpha = 1.
 
-        KL(p ‖ q) = ∫ p log(p/q)          (paper, eq. limit_case)
+        KL(p ‖ q) = ∫ p log(p/q)          (paper, eq. 10)
 
     Examples:
         >>> from torch.distributions import Normal

@@ -121,7 +121,7 @@ class Rising(Fixed):
 class Constraint(Strength):
     """The constraint that the paper's loss comes from, kept instead of a fixed strength.
 
-        max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. const_obj)
+        max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. 17)
 
     The strength λ is the multiplier, learned by dual ascent along with the weights: it grows while
     the divergence is above its limit and falls below. Give its parameter to the optimizer, which

@@ -35,6 +35,8 @@ for (name, posterior), axes in zip(posteriors.items(), panels):
     print(f"{name:11} epistemic std: in the gap {gap:.2f}, on the data {data:.2f}")
 # The same data under three posteriors, two epistemic standard deviations
 # %% [markdown]
+# ## Take away
+#
 # All three are less sure in the gap than on the data, and none as much as a Gaussian process would be. How much depends on the strength and on the
 # prior as well as on the posterior: set `strength=1`, and the bands on the data widen until the contrast is gone. `FullRank()` keeps the square
 # of the number of weights and needs longer training; it is exact for linear models. The default of the

@@ -55,5 +55,7 @@ axes.legend()
 # %%
 print(f"with 160 labels: {active[-1]:.3f} asked for, {random[-1]:.3f} at random")
 # %% [markdown]
+# ## Take away
+#
 # One run of each is an anecdote; repeat it over seeds before you believe it. `mutual_information` is the epistemic part of the entropy: noise in
-# the labels does not attract it.
+# the labels does not attract it. The same idea chooses experiments: [a model for BoTorch](../howto/botorch.md).

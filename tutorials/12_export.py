@@ -6,6 +6,7 @@
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -30,6 +31,21 @@ program = torch.export.load(path).module()
 outputs = program(x[:3])
 for name, values in outputs.items():
     print(f"{name:12}", [round(v, 2) for v in values.flatten()[:3].tolist()])
+# %%
+line = torch.zeros(100, 4)
+line[:, 0] = torch.linspace(-6, 6, 100)
+with torch.no_grad():
+    served = program(line)
+figure, axes = plt.subplots()
+axes.fill_between(line[:, 0], served["low"], served["high"], alpha=0.25, linewidth=0, label="90 % interval")
+axes.plot(line[:, 0], served["mean"], label="mean")
+axes.plot(x[:, 0], y, ".", color="grey", markersize=3)
+axes.set(xlabel="first input, the others 0", ylabel="y")
+axes.legend(loc="upper left")
+# What the file answers along its first input
 # %% [markdown]
-# `model.onnx` in place of `model.pt2` is for onnxruntime and every language that has it. Smaller files, fewer draws, and a server in twenty lines:
-# [serve](../howto/serve.md).
+# ## Take away
+#
+# - The file holds the draws, the likelihood and everything between: whoever runs it needs no bayesdiv and no class of yours.
+# - `model.onnx` in place of `model.pt2` is for onnxruntime and every language that has it.
+# - Smaller files, fewer draws, and a server in twenty lines: [serve](../howto/serve.md).

@@ -45,5 +45,7 @@ axes.set(xlabel="entropy (nats)", ylabel="density")
 axes.legend()
 # Entropies of known and unknown digits
 # %% [markdown]
-# An AUROC of 1 would tell the two apart without a mistake, 0.5 is chance. `bayesdiv.outliers` has further scores and sets a threshold with a stated
+# ## Take away
+#
+# An AUROC of 1 means that the score separates the two without a mistake, 0.5 is chance. `bayesdiv.outliers` has further scores and sets a threshold with a stated
 # rate of false alarms; `bayesdiv predict` adds such a column to every table.
