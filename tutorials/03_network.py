@@ -79,8 +79,9 @@ for row, (name, predictive) in zip(panels, found.items()):
     row[0].set_ylabel(name)
 # For each network the eight digits it is least sure about, with its answer
 # %% [markdown]
-# ## Whole or in part
+# ## Take away
 #
-# `bayesianize(module, prior, where=…)` takes a rule for the names of the tensors that become random; the rest is trained as
-# before. Batches may be tuples or dictionaries, and models may return objects with `logits`:
-# [your own network](../howto/your-network.md) has the details.
+# - The network stays yours: one call around it, and the same loop for all.
+# - `fit` and `predict` take a `DataLoader` in place of `Batches` and tensors. Batches may be tuples or dictionaries, and models may return objects with `logits`.
+# - `bayesianize(module, prior, where=…)` takes a rule for the names of the tensors that become random; the others are trained as before.
+# - Details: [your own network](../howto/your-network.md); only the last layer: [a pretrained network](08_last_layer.md).

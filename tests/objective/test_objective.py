@@ -407,3 +407,9 @@ def test_a_prior_that_changes_after_it_was_looked_up_counts():
     net.prior.scale.mul_(3.0)
     fresh = bd.Objective(bd.Gaussian(), num_data=10)
     assert objective(net, X, Y).divergence == fresh(net, X, Y).divergence != before
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.MSELoss()])
+def test_a_loss_in_place_of_a_likelihood_is_refused_by_name(loss):
+    with pytest.raises(TypeError, match=r"as Classes\(\) and Gaussian\(\) do, got the loss"):
+        bd.Objective(loss, bd.KL(), num_data=1)

@@ -92,6 +92,11 @@ class Objective(nn.Module):
         outputs: Outputs | None = None,
     ) -> None:
         super().__init__()
+        if type(likelihood).__module__ == "torch.nn.modules.loss":
+            raise TypeError(
+                "likelihood must map outputs to a distribution, as Classes() and Gaussian() do, "
+                f"got the loss {likelihood}"
+            )
         if divergence is not None and not isinstance(divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
         if num_data < 1:
