@@ -55,8 +55,8 @@ axes.fill_between(wide[:, 0], low, high, color="C1", alpha=0.25, linewidth=0, la
 axes.plot(wide[:, 0], predictive.mean, color="C1", label="Bayesian")
 axes.plot(wide[:, 0], line, color="C0", linestyle="--", label="plain")
 axes.plot(x, y, ".", color="grey", markersize=4)
-axes.set(xlabel="x", ylabel="y", ylim=(-3, 3))
-axes.legend(loc="upper left", ncols=3)
+axes.set(xlabel="x", ylabel="y", ylim=(-5, 5))
+axes.legend(loc="upper right")
 # The plain line and the Bayesian band: the band widens away from the points
 # %% [markdown]
 # ## Two kinds of not knowing

@@ -86,7 +86,7 @@ for name, style in zip(("plain", "JS-A", "KL"), ("--", "-", "-.")):
     wrong = found[name].mean.argmax(-1) != y[rest] - 5
     sure = found[name].mean.max(-1).values[wrong].sort().values
     axes.plot(sure, torch.linspace(1, 0, len(sure)), style, label=name)
-axes.set(xlabel="how sure", ylabel="share of wrong answers at least so sure")
+axes.set(xlabel="how sure", ylabel="wrong answers at least as sure")
 axes.legend()
 # How sure each head is of its wrong answers: the Bayesian heads lie to the left of the plain one
 # %% [markdown]

@@ -30,7 +30,7 @@ print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
 program = torch.export.load(path).module()
 outputs = program(x[:3])
 for name, values in outputs.items():
-    print(f"{name:12}", [round(v, 2) for v in values.flatten()[:3].tolist()])
+    print(f"{name:13}", [round(v, 2) for v in values.flatten()[:3].tolist()])
 # %%
 line = torch.zeros(100, 4)
 line[:, 0] = torch.linspace(-6, 6, 100)
@@ -39,7 +39,6 @@ with torch.no_grad():
 figure, axes = plt.subplots()
 axes.fill_between(line[:, 0], served["low"], served["high"], alpha=0.25, linewidth=0, label="90 % interval")
 axes.plot(line[:, 0], served["mean"], label="mean")
-axes.plot(x[:, 0], y, ".", color="grey", markersize=3)
 axes.set(xlabel="first input, the others 0", ylabel="y")
 axes.legend(loc="upper left")
 # What the file answers along its first input
