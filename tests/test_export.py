@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import bayesdiv as bd
-from bayesdiv.calibration import Intervals, Sets, Temperature
+from bayesdiv.calibration import Intervals, Sets, Spread, Temperature
 from bayesdiv.export import Exported
 from bayesdiv.outliers import Threshold, mutual_information
 from bayesdiv.serving import files
@@ -187,6 +187,17 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(changes, sentence):
     given = {"example": torch.zeros(1, 4), "path": "net.pt2", **changes}
     with pytest.raises((ValueError, TypeError), match=sentence):
         bd.export(bayesian(4, 2), bd.Classes(), **given)
+
+
+def test_a_spread_moves_the_draws_of_a_file(tmp_path):
+    net, path, x = bayesian(3, 2), tmp_path / "net.pt2", torch.randn(5, 3)
+    made = bd.export(net, bd.Classes(), x, path, samples=3, calibration=[Spread(0.0)])
+    found = runner(made.path)(x)
+    with bd.at_mean(net):
+        wanted = net(x).softmax(-1)
+    assert torch.allclose(found["probabilities"], wanted, atol=1e-6)
+    assert found["epistemic"].abs().max() < 1e-12
+    assert made.metadata["calibration"] == [{"kind": "Spread", "factor": 0.0}]
 
 
 class Traced(Exception):

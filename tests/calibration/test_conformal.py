@@ -161,6 +161,19 @@ def test_sets_by_class_keep_the_promise_for_each_class():
         assert abs(mine.mean() - 0.9) < 5 * math.sqrt(0.09 * 2 / len(mine))
 
 
+def test_sets_by_groups_of_rows_keep_the_promise_within_each():
+    torch.manual_seed(0)
+    predictive, y = classes(20_000, 3)
+    groups = (predictive.probabilities.max(-1).values > 0.6).long()  # unsure rows, sure rows
+    old, new = (parts(predictive.conditional, s) for s in (slice(10_000), slice(10_000, None)))
+    sets = Sets.fit(old, y[:10_000], 0.9, groups=groups[:10_000])
+    held = sets(new, groups[10_000:]).gather(-1, y[10_000:, None]).squeeze(-1)
+    for group in (0, 1):
+        mine = held[groups[10_000:] == group].double()
+        assert len(mine) > 500
+        assert abs(mine.mean() - 0.9) < 5 * math.sqrt(0.09 * 2 / len(mine))
+
+
 @pytest.mark.parametrize("count", [100, 1000])
 def test_the_page_says_how_far_a_single_calibration_may_be_off(count):
     k = math.ceil(0.9 * (count + 1))

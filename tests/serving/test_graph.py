@@ -1,12 +1,17 @@
 """Quantiles by fixed steps, against SciPy."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from scipy import optimize, stats
+from torch import nn
 from torch.distributions import Gamma, LogNormal, Normal, Poisson, StudentT
 
-from bayesdiv.serving.graph import Traceable
+from bayesdiv.calibration import Levels
+from bayesdiv.predictive import Predictive
+from bayesdiv.serving.graph import Served, Traceable
 
 LOC = torch.tensor([[-1.0, 0.0, 3.0], [0.5, 0.0, -2.0]], dtype=torch.float64)
 SCALE = torch.tensor([[0.1, 1.0, 2.0], [0.3, 1.0, 5.0]], dtype=torch.float64)
@@ -47,3 +52,40 @@ def test_quantiles_of_counts_are_the_least_that_reach_the_probability(probabilit
     counts = np.arange(3000)[:, None, None]
     reached = stats.poisson(RATE.numpy()).cdf(counts).mean(1) >= probability
     assert found.tolist() == reached.argmax(0).tolist()
+
+
+class Given(nn.Module):
+    """A likelihood of whatever distribution it is told."""
+
+    def __init__(self, made):
+        super().__init__()
+        self.made = made
+
+    def forward(self, outputs):
+        return self.made(outputs)
+
+
+@pytest.mark.parametrize(
+    ("made", "exact"),
+    [(lambda f: Gamma(f.exp(), 2.0), False), (lambda f: Poisson(f.exp()), True)],
+    ids=["gamma", "counts"],
+)
+@pytest.mark.parametrize("level", [0.6, 0.999])
+def test_conformal_ends_of_bounded_targets_are_those_of_the_calibration(made, exact, level):
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, 40, generator=generator, dtype=torch.float64)
+    predictive = Predictive(made(outputs))
+    torch.manual_seed(0)
+    y = predictive.conditional.sample()[0]
+    levels = Levels.fit(predictive, y)
+    served = Served(Given(made), level, calibration=(levels.kept(level),))
+    found = served(outputs, torch.tensor([0.0, 1.0], dtype=torch.float64))
+    ends = torch.stack([found["conformal_low"], found["conformal_high"]])
+    wanted = torch.stack(levels(predictive).interval(level))
+    if level > 40 / 41:
+        assert ends.isinf().all()
+        assert wanted.isinf().all()
+    else:
+        slack = 0 if exact else 1e-5  # 24 bisections; counts are found exactly
+        assert ((ends[0] - slack <= y) & (y <= ends[1] + slack)).sum() >= math.ceil(41 * level)
+        assert torch.allclose(ends, wanted.round() if exact else wanted, rtol=1e-5, atol=1e-5)

@@ -97,13 +97,17 @@ class Central(Score):
         every = largest.expand_as(mean)
         low, high = torch.full_like(mean, -math.inf), torch.full_like(mean, math.inf)
         for value in largest.unique().tolist():
-            # Less by more than quantiles are rounded by: ties stay inside.
-            below = (0.5 - value) * (1 - 1e-9) - 1e-15
+            below = tail(value)
             if below > 0:
                 low = predictive.quantile(below).where(every == value, low)
                 high = predictive.quantile(1 - below).where(every == value, high)
         slack = 4 * torch.finfo(mean.dtype).eps  # of each end: a positive one stays positive
         return low - slack * low.abs(), high + slack * high.abs()
+
+
+def tail(largest: float) -> float:
+    """½ - r, less by more than quantiles are rounded by: ties stay inside."""
+    return (0.5 - largest) * (1 - 1e-9) - 1e-15
 
 
 def _widened(low: Tensor, high: Tensor, like: Tensor) -> Ends:

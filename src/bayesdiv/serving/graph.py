@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, NegativeBinomial, StudentT
 
 from bayesdiv import outliers, quantiles
-from bayesdiv.calibration.intervals import Central, Intervals
+from bayesdiv.calibration.intervals import Central, Intervals, tail
 from bayesdiv.calibration.saved import Saved
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
@@ -176,7 +176,7 @@ def _conformal(intervals: Intervals, predictive: Predictive) -> tuple[Tensor, Te
     """The corrected ends; of `Central`, by the one quantile that its threshold stands for."""
     if not isinstance(intervals.score, Central):
         return intervals(predictive)
-    below = 0.5 - intervals.thresholds.item()
+    below = tail(intervals.thresholds.item())
     if not below > 0:
         everywhere = torch.full_like(predictive.mean, math.inf)
         return -everywhere, everywhere
