@@ -90,10 +90,10 @@ class Numeric:
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
         values, scaled, _ = self._read(column)
-        found, missing = [""] * len(column), column.isna().to_numpy()
+        found, missing, cells = [""] * len(column), column.isna().to_numpy(), column.tolist()
         for row in np.flatnonzero(~np.isfinite(scaled)):
             rule = self.called + f" in {self.unit}" * bool(self.unit)
-            got = "none" if missing[row] else repr(_shown(column.iloc[row]))
+            got = "none" if missing[row] else repr(_shown(cells[row]))
             if not math.isnan(values[row]):
                 rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
             found[row] = f"column {self.name!r} must hold {rule}, got {got}"
