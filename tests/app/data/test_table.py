@@ -70,9 +70,9 @@ def test_a_file_that_does_not_exist_is_refused(tmp_path):
         load(tmp_path / "absent.csv")
 
 
-def test_a_folder_is_refused(tmp_path):
+def test_a_folder_is_refused_as_a_table(tmp_path):
     with pytest.raises(DataError, match="got the folder"):
-        load(tmp_path)
+        read(tmp_path)
 
 
 def test_an_unknown_suffix_is_refused(tmp_path):

@@ -5,44 +5,34 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
+from bayesdiv.app import options
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import Pace, note, print_metrics, say, warn_if_late
 from bayesdiv.app.experiment import settled, usual_divergence
-from bayesdiv.app.options import (
-    add_data,
-    add_divergence,
-    add_training,
-    command_parser,
-    data_settings,
-    divergence_of,
-    open_data,
-    part_data,
-    training_of,
-)
 from bayesdiv.app.settings import restore
 from bayesdiv.model.plain import plain
 
 
 def parser() -> ArgumentParser:
-    command = command_parser(
+    command = options.command_parser(
         "Train one network and write a run. If it is stopped, the same command resumes it.",
         "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",
     )
-    add_data(command)
+    options.add_data(command)
     command.add_argument("--config", action="config", help="YAML file with any of these settings")
     usual = "; deterministic for a plain network (default: JSA:0.3, for a resnet JSG:0.5)"
-    add_divergence(command, None, usual)
+    options.add_divergence(command, None, usual)
     command.add_argument("--out", type=str, required=True, help="folder of the run")
-    add_training(command)
+    options.add_training(command)
     return command
 
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    asked = training_of(settings)
+    asked = options.training_of(settings)
     given = settings.divergence
-    divergence = usual_divergence(asked) if given is None else divergence_of(given)
-    splits = part_data(open_data(settings), settings, settings.seed)
+    divergence = usual_divergence(asked) if given is None else options.divergence_of(given)
+    splits = options.part_data(options.open_data(settings), settings, settings.seed)
     training = settled(asked, splits.num_data, splits.shape)
     note(*splits.notes)
     folder = Path(settings.out)
@@ -53,7 +43,7 @@ def train(settings: Namespace) -> None:
             divergence,
             training,
             folder=folder,
-            source=data_settings(settings),
+            source=options.data_settings(settings),
             tell=tell,
             weights=_pretrained(training.pretrained),
         )
