@@ -116,7 +116,7 @@ def _answered(arguments: Sequence[str]) -> None:
     plain = argparse.ArgumentParser("bayesdiv", description=DESCRIPTION, epilog=EPILOG)
     plain.add_argument("--version", action="version", version=f"bayesdiv {bayesdiv.__version__}")
     known = commands()
-    listed = plain.add_subparsers(title="commands", metavar="COMMAND")
+    listed = plain.add_subparsers(title="commands", metavar="COMMAND [options]")
     for name, purpose in known.items():
         listed.add_parser(name, help=purpose)
     if not arguments or arguments[0] not in known:

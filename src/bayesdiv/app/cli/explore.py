@@ -1,4 +1,4 @@
-"""`bayesdiv explore`: write the interactive article "Why bounded?"."""
+"""`bayesdiv explore`: write an interactive article on why JS-A is bounded."""
 
 import webbrowser
 
