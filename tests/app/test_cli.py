@@ -712,6 +712,25 @@ def wait_for(condition, child) -> None:
         time.sleep(0.01)
 
 
+def test_a_large_table_is_compared_in_one_seed_and_few_epochs_and_says_so(
+    numbers, monkeypatch, capsys
+):
+    module = importlib.import_module("bayesdiv.app.cli.compare")
+    monkeypatch.setattr(module, "LARGE", 10)
+    monkeypatch.setattr(module, "UPDATES", 12)
+    options = [*QUICK]
+    at = options.index("--epochs")
+    del options[at : at + 2]
+    assert call("compare", numbers, "--divergences", "KL", *options) == 0
+    told = capsys.readouterr().err
+    assert "is compared over 1 seed and" in told
+    assert "give --seeds and --epochs for more" in told
+    (run,) = json.loads(Path("comparisons/numbers/comparison.json").read_text())["results"]["KL"]
+    assert run["best_epoch"] <= 12
+    assert call("compare", numbers, "--divergences", "KL", "--seeds", 1, *QUICK) == 0
+    assert "is compared over" not in capsys.readouterr().err
+
+
 # tune ----------------------------------------------------------------------------------------
 
 FEW = ["--trials", "4", "--folds", "2", *QUICK]
@@ -983,7 +1002,6 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
         (["compare", "digit"], "digits"),
         (["compare", "digits", "--bias", "11:0.5"], "11"),
         (["tune", "diabetes", "--trials", "0"], "trials must be at least 1, got 0"),
-        (["tune", "diabetes", "--workers", "0"], "workers must be at least 1, got 0"),
         (["tune", "diabetes", "--folds", "999"], "folds must lie between 1 and half"),
         (
             ["tune", "diabetes", "--aim", "accuracy"],

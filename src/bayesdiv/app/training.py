@@ -94,7 +94,7 @@ def _trained(
             "seconds": keeper.seconds_before + time.perf_counter() - began,
         }
         if folder is not None:
-            _write_unlike(folder, splits)
+            write_unlike(folder, splits)
         keeper.finish(result)
     except KeyboardInterrupt:
         keeper.back_to_the_last_epoch()
@@ -103,7 +103,7 @@ def _trained(
     return result
 
 
-def _write_unlike(folder: Path, splits: Splits) -> None:
+def write_unlike(folder: Path, splits: Splits) -> None:
     """Keep how far rows usually are from the training rows: of tables, not of many pixels.
 
     The distance is Mahalanobis', of the encoded rows; those of the validation rows, which it is not

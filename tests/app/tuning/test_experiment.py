@@ -136,15 +136,6 @@ def test_a_range_that_the_divergence_refuses_is_told_before_the_search(tmp_path,
     assert not (tmp_path / "study.db").exists()
 
 
-@pytest.mark.slow
-def test_an_experiment_is_searched_by_several_processes(tmp_path, diabetes):
-    search = Search(tmp_path / "study.db", trials=3, workers=2)
-    experiment.tune_experiment(diabetes, bd.JSA(0.5), QUICK, search, folds=2)
-    single = Search(tmp_path / "single.db", trials=3)
-    experiment.tune_experiment(diabetes, bd.JSA(0.5), QUICK, single, folds=2)
-    assert settings_of(search) == settings_of(single)  # random so far, by the trial's number
-
-
 # Folds ---------------------------------------------------------------------------------------
 
 

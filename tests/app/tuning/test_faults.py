@@ -1,6 +1,5 @@
 """Searches whose callers are ended, whose database goes away, whose clock was wrong."""
 
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -30,60 +29,17 @@ def until(condition, seconds=300) -> None:
         time.sleep(0.1)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended but is not reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def waits_for_ever(trial: optuna.Trial) -> float:
-    trial.suggest_float("x", 0, 1)
-    folder = Path(os.environ["BAYESDIV_TEST_FOLDER"])
-    (folder / f"{os.getpid()}.pid").touch()
-    time.sleep(600)
-    raise AssertionError
-
-
-def calls(path: Path) -> None:
-    workers.tune(waits_for_ever, Search(path, trials=3, workers=2))
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="there is no /proc")
-@pytest.mark.parametrize(
-    "how",
-    [
-        signal.SIGKILL,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-    ],
-)
-def test_workers_end_with_their_caller_and_leave_their_settings_waiting(how, tmp_path, monkeypatch):
-    monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
-    caller = multiprocessing.get_context("spawn").Process(target=calls, args=(tmp_path / "s.db",))
-    caller.start()
-    until(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
-    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
-    os.kill(caller.pid, how)
-    caller.join(60)
-    until(lambda: not any(map(alive, pids)), seconds=30)
-    found = studies.trials(Search(tmp_path / "s.db"))
-    assert [tried.state for tried in found] == ["stopped"] * 2 + ["waiting"] * 3
-    assert {t.retry_of: t.settings for t in found[3:]} == {t.number: t.settings for t in found[:2]}
-
-
 @pytest.mark.slow
-def test_sigterm_ends_the_command_and_its_workers_with_one_sentence(tmp_path):
+def test_sigterm_ends_the_command_with_one_sentence(tmp_path):
     """As batch systems and containers send it; the same command goes on."""
-    options = ["--workers", "2", "--trials", "9", "--epochs", "2000", "--divergence", "KL"]
+    options = ["--search", "optuna", "--trials", "9", "--epochs", "2000", "--divergence", "KL"]
     command = [sys.executable, "-m", "bayesdiv", "tune", "diabetes", *options, "--out", "t"]
     child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     search = Search(tmp_path / "t" / "search.db", "diabetes-KL")
 
     def at_work() -> bool:
         there = search.storage.exists()
-        return there and [t.state for t in studies.trials(search)].count("running") == 2
+        return there and [t.state for t in studies.trials(search)].count("running") == 1
 
     try:
         until(at_work)
@@ -95,7 +51,7 @@ def test_sigterm_ends_the_command_and_its_workers_with_one_sentence(tmp_path):
     assert "stopped by SIGTERM; the same command resumes it" in said
     assert "Traceback" not in said
     states = [tried.state for tried in studies.trials(search)]
-    assert sorted(states) == ["stopped"] * 2 + ["waiting"] * 9
+    assert sorted(states) == ["stopped"] + ["waiting"] * 9
 
 
 def at_sleep(trial: optuna.Trial) -> float:
@@ -183,12 +139,9 @@ def spoils(trial: optuna.Trial) -> float:
     return 1.0
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_database_gone_in_mid_search_is_one_sentence_that_names_it(
-    count, tmp_path, monkeypatch, capfd
-):
+def test_a_database_gone_in_mid_search_is_one_sentence_that_names_it(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
-    search = Search(tmp_path / "s.db", trials=4, workers=count, heartbeat=1)
+    search = Search(tmp_path / "s.db", trials=4, heartbeat=1)
     with pytest.raises(RuntimeError, match="no such table") as caught:
         workers.tune(spoils, search)
     sentence = str(caught.value)

@@ -18,6 +18,7 @@ import pytest
 from bayesdiv.app.tuning import study as studies
 from bayesdiv.app.tuning import workers
 from bayesdiv.app.tuning.search import Search
+from tests.sharing import together
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 for program in ("initdb", "pg_ctl"):
@@ -96,11 +97,12 @@ def kill_the_one_that_waits(marker: Path) -> None:
 
 def test_a_search_survives_a_killed_worker_and_counts_every_trial_once(url, tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
-    search = Search(url, trials=24, workers=4, heartbeat=1)
+    search = Search(url, trials=24, heartbeat=1)
     killer = threading.Thread(target=kill_the_one_that_waits, args=(tmp_path / "waiting",))
     killer.start()
-    best = workers.tune(waits_in_the_first_trial, search)
+    together(waits_in_the_first_trial, search, 4)
     killer.join()
+    best = workers.tune(waits_in_the_first_trial, search)
 
     found = studies.trials(search)
     lost = int((tmp_path / "waiting").read_text().split()[0])
@@ -140,15 +142,15 @@ def test_a_server_stopped_in_mid_search_is_one_sentence(server, tmp_path, monkey
     url, stop = server
     monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
 
-    def when_both_are_at_work() -> None:
-        while len(list(tmp_path.glob("begun-*"))) < 2:
+    def when_it_is_at_work() -> None:
+        while not list(tmp_path.glob("begun-*")):
             time.sleep(0.05)
         stop()
 
-    stopper = threading.Thread(target=when_both_are_at_work)
+    stopper = threading.Thread(target=when_it_is_at_work)
     stopper.start()
     with pytest.raises(RuntimeError, match=r"stopped answering: .*refused") as caught:
-        workers.tune(waits, Search(url, name="stopped", trials=6, workers=2, heartbeat=1))
+        workers.tune(waits, Search(url, name="stopped", trials=6, heartbeat=1))
     stopper.join()
     assert "127.0.0.1" in str(caught.value)
     assert "Traceback" not in capfd.readouterr().err

@@ -21,6 +21,7 @@ from bayesdiv.app.tuning import study as studies
 from bayesdiv.app.tuning import workers
 from bayesdiv.app.tuning.search import Search
 from bayesdiv.app.tuning.study import opened
+from tests.sharing import together
 
 
 def bowl(trial: optuna.Trial) -> float:
@@ -196,39 +197,14 @@ def test_workers_share_the_trials_and_a_killed_one_leaves_its_settings_to_anothe
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
-    search = Search(tmp_path / "study.db", trials=12, workers=2, heartbeat=1)
-    workers.tune(killed_at_first, search)
+    search = Search(tmp_path / "study.db", trials=12, heartbeat=1)
+    together(killed_at_first, search, 2)
     found = studies.trials(search)
     assert [tried.state for tried in found] == ["failed"] + ["complete"] * 12
     assert [tried.retry_of for tried in found] == [None] * 12 + [0]
     assert found[12].settings == found[0].settings
     assert len({tried.settings["x"] for tried in found}) == 12
     assert len(list(tmp_path.glob("trial-*"))) == 12
-
-
-def broken(trial: optuna.Trial) -> float:
-    raise ValueError(f"trial {trial.number} is broken")
-
-
-def test_an_error_in_a_worker_reaches_the_caller(tmp_path):
-    with pytest.raises(workers.WorkerFailed, match=r"ValueError: trial [01] is broken") as caught:
-        workers.tune(broken, Search(tmp_path / "study.db", trials=4, workers=2))
-    assert "in broken" in caught.value.__notes__[0]
-
-
-def always_killed(trial: optuna.Trial) -> float:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError
-
-
-@pytest.mark.slow
-def test_no_worker_left_is_told_and_the_search_can_go_on(tmp_path):
-    search = Search(tmp_path / "study.db", trials=2, workers=2, heartbeat=1)
-    with pytest.raises(workers.WorkerFailed, match="no worker is left after 0 of 2 trials"):
-        workers.tune(always_killed, search)
-    workers.tune(bowl, dataclasses.replace(search, workers=1))
-    states = [tried.state for tried in studies.trials(search)]
-    assert sorted(states) == ["complete"] * 2 + ["failed"] * 2
 
 
 def test_trials_planned_twice_are_run_once(tmp_path):
@@ -269,7 +245,6 @@ def test_a_trial_that_another_process_has_taken_over_does_not_count_here(tmp_pat
     ("make", "words"),
     [
         (lambda: Search("s.db", trials=0), "trials must be at least 1, got 0"),
-        (lambda: Search("s.db", workers=-1), "workers must be at least 1, got -1"),
         (lambda: Search("s.db", seed=-1), "seed must be at least 0, got -1"),
         (lambda: Search("s.db", best=sum), "best must be min or max, got"),
     ],

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,9 @@ from bayesdiv.divergence import Divergence
 from bayesdiv.training.fit import Diverged
 
 NUMBERS, FIGURE = "comparison.json", "comparison.png"
+SEEDS = 3
+# From here on test rows are so many that seeds differ little, and a training takes minutes.
+LARGE, UPDATES = 20_000, 6000
 
 
 def parser() -> ArgumentParser:
@@ -53,7 +57,10 @@ def parser() -> ArgumentParser:
         help="losses to compare, with alpha after a colon; deterministic is a plain network",
     )
     command.add_argument(
-        "--seeds", type=int, default=3, help="repetitions, each with its own split and weights"
+        "--seeds",
+        type=int,
+        help="repetitions, each with its own split and weights; 3 if not given, or 1 for tables "
+        "of 20,000 training rows or more",
     )
     add_text(
         command,
@@ -67,7 +74,7 @@ def parser() -> ArgumentParser:
 
 def compare(settings: Namespace) -> None:
     """Train several losses on the same splits and print one table."""
-    if settings.seeds < 1:
+    if settings.seeds is not None and settings.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {settings.seeds}")
     losses = {name: named(name) for name in dict.fromkeys(settings.divergences)}
     training = training_of(settings)
@@ -78,6 +85,7 @@ def compare(settings: Namespace) -> None:
     source = open_data(settings)
     splits = part_data(source, settings, seed=0)
     note(*splits.notes)
+    training = _in_minutes(settings, training, splits)
     plain = {key: value for key, value in settings.as_dict().items() if value is not None}
     folder = _free_folder(settings)
     beside: dict[str, list[dict[str, Any]]] = {}
@@ -114,6 +122,25 @@ def compare(settings: Namespace) -> None:
     output.print(_comparison_table(results, beside, settings, splits))
     warn_if_late([run for found in results.values() for run in found], own.length)
     say(f"Figure: {folder / FIGURE}")
+
+
+def _in_minutes(settings: Namespace, training: Training, splits: Splits) -> Training:
+    """Fewer seeds and updates for a large table, where the user has not said how many."""
+    if splits.num_data < LARGE or len(splits.shape) > 1:
+        settings.seeds = settings.seeds or SEEDS
+        return training
+    short = training
+    if training.epochs is None:
+        batches = math.ceil(splits.num_data / training.batch_size)
+        short = replace(training, epochs=math.ceil(UPDATES / batches))
+    if settings.seeds is None or short != training:
+        settings.seeds = settings.seeds or 1
+        note(
+            f"a table of {splits.num_data} training rows is compared over {settings.seeds} "
+            f"seed{'s' * (settings.seeds > 1)} and {short.epochs} epochs, to take minutes: give "
+            "--seeds and --epochs for more"
+        )
+    return short
 
 
 def _free_folder(settings: Namespace) -> Path:

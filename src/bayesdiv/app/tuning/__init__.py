@@ -1,8 +1,8 @@
-"""Search for settings with Optuna: of your own function, or of an experiment.
+"""Search for settings: a population trained as one program, or trial by trial with Optuna.
 
-A search is a study in a database, by default an SQLite file. All trials wait there from the start;
-workers, in as many processes and on as many machines as you like, run them one by one. Optuna's
-heartbeat notices a worker that was killed, and its settings wait to be tried again.
+A search with Optuna is a study in a database, by default an SQLite file. All trials wait there from
+the start; as many processes as you start, on as many machines as you like, run them one by one.
+Optuna's heartbeat notices a process that was killed, and its settings wait to be tried again.
 """
 
 from bayesdiv.app.extra import require

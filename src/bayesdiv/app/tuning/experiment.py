@@ -70,8 +70,7 @@ def tune_experiment(
     """
     asked, training = training, experiments.settled(training, splits.num_data, splits.shape)
     ranges = searched(ranges, divergence)
-    for end in ("low", "high"):  # a range that the divergence refuses is refused before it begins
-        with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
+    check_ends(ranges, divergence, training)
     keys = splits.task.searched
     if aim not in keys:
         kind = tasks.name_of(splits.task)
@@ -99,6 +98,12 @@ def searched(ranges: Ranges, divergence: Divergence) -> Ranges:
     if not found:
         raise ValueError(f"a range must be given for one setting at least, got {dict(ranges)}")
     return found
+
+
+def check_ends(ranges: Ranges, divergence: Divergence, training: Training) -> None:
+    """Refuse a range that the divergence or the training refuses, before anything begins."""
+    for end in ("low", "high"):
+        with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
 
 
 def with_settings(

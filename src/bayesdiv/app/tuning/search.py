@@ -18,7 +18,6 @@ class Search:
         trials: how many to finish in all, those of former calls included.
         seed: one process with the same seed tries the same settings.
         best: `min` or `max`.
-        workers: processes on this machine.
         pruner: which trials are broken off; the worse half by default.
         heartbeat: seconds between signs of life of a trial; after three without, it has failed.
         retries: how often a trial that was killed is tried again; the next call replaces it.
@@ -34,13 +33,12 @@ class Search:
     trials: int = 30
     seed: int = 0
     best: Callable[..., Any] = min
-    workers: int = 1
     pruner: BasePruner = field(default_factory=MedianPruner)
     heartbeat: int = 10
     retries: int = 3
 
     def __post_init__(self) -> None:
-        least = {"trials": 1, "workers": 1, "heartbeat": 1, "seed": 0, "retries": 0}
+        least = {"trials": 1, "heartbeat": 1, "seed": 0, "retries": 0}
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")

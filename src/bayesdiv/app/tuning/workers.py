@@ -1,19 +1,11 @@
-"""Trials run by this process or by several."""
+"""Trials run by this process, beside others that share the database."""
 
-import contextlib
 import math
-import multiprocessing
-import os
-import signal
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
-import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import Trial, TrialState
@@ -23,13 +15,8 @@ from bayesdiv.app.tuning.search import Search, Tell, Tried
 from bayesdiv.training.fit import Diverged
 
 PAUSE = 0.5  # seconds between two looks at the database while there is nothing to do
-PATIENCE = 20.0  # seconds that a worker has to leave its trial to others when it is ended
 
 Objective = Callable[[Trial], float]
-
-
-class WorkerFailed(RuntimeError):
-    """Raised when the objective failed in a worker, or when no worker is left."""
 
 
 class _Surplus(Exception):
@@ -50,8 +37,7 @@ def tune(
     of the worst; another error ends the search. Returned is the best trial that came to its end.
 
     Args:
-        objective: takes an `optuna.Trial`, asks it for settings, and returns the value; a function
-            at the top of a module if there are several workers.
+        objective: takes an `optuna.Trial`, asks it for settings, and returns the value.
         search: where and how long.
         start: settings to try first.
         about: what the search depends on, as JSON; a study with another is not continued.
@@ -68,7 +54,7 @@ def tune(
     with studies.opened(search) as study:
         studies.check_same(study, search, dict(about or {}))
         studies.plan(study, search.trials, start)
-    (_work if search.workers == 1 else _supervise)(objective, search, tell)
+    _work(objective, search, tell)
     finished = [tried for tried in studies.trials(search) if tried.state == "complete"]
     if not finished:
         raise ValueError(
@@ -137,83 +123,3 @@ def _number(value: object) -> float:
     if not math.isfinite(number):
         raise Diverged(f"the value is {number}")
     return number
-
-
-def _supervise(objective: Objective, search: Search, tell: Tell | None) -> None:
-    """Start the workers and wait; one that is killed leaves its trial to the others."""
-    context = multiprocessing.get_context("spawn")
-    processes, open_ends = [], []
-    with _deaf():
-        for _ in range(search.workers):
-            ours, theirs = context.Pipe(duplex=False)
-            given = (objective, search, theirs)
-            processes.append(context.Process(target=_worker, args=given, daemon=True))
-            processes[-1].start()
-            theirs.close()
-            open_ends.append(ours)
-    try:
-        with studies.opened(search) as study:
-            while open_ends:
-                for end in wait(open_ends, PAUSE):
-                    _check(end)  # type: ignore[arg-type]
-                    open_ends.remove(end)  # type: ignore[arg-type]
-                _told(study, tell)
-            done = [t.state.is_finished() for t in studies.counted(study, search.trials)]
-        if sum(done) < search.trials:
-            raise WorkerFailed(
-                f"no worker is left after {sum(done)} of {search.trials} trials: the same call "
-                "resumes"
-            )
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join(PATIENCE)
-            process.kill()
-
-
-def _check(end: Connection) -> None:
-    """Raise what a worker says before it ends; one that ended well, or was killed, says nothing."""
-    with contextlib.suppress(EOFError, OSError):
-        sentence, where = end.recv()
-        error = WorkerFailed(sentence)
-        error.add_note(where)
-        raise error
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C: their parent does, and ends them in order."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _worker(objective: Objective, search: Search, end: Connection) -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)  # workers side by side are faster than threads
-    with contextlib.suppress(KeyboardInterrupt):
-        try:
-            _work(objective, search, None)
-        except studies.DatabaseGone as error:
-            end.send((str(error), ""))
-        except Exception as error:
-            sentence = f"a worker failed with {type(error).__name__}: {error}"
-            end.send((sentence, traceback.format_exc()))
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _end_with_parent() -> None:
-    """Wait for the parent's end, however it ends, and then end this process as it would have."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE)
-    os._exit(1)

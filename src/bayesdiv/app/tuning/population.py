@@ -1,0 +1,327 @@
+"""A population of settings: trials of one program, halved by validation rows, then averaged."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from optuna.distributions import FloatDistribution
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from bayesdiv.app import experiment as experiments
+from bayesdiv.app import runs
+from bayesdiv.app.checkpoint import Keeper
+from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, evaluate
+from bayesdiv.app.nets.away import Away
+from bayesdiv.app.recipe import scheduled
+from bayesdiv.app.settings import describe
+from bayesdiv.app.training import write_unlike
+from bayesdiv.app.tuning.experiment import (
+    Ranges,
+    check_ends,
+    given,
+    outside,
+    searched,
+    with_settings,
+)
+from bayesdiv.app.tuning.search import Tried
+from bayesdiv.divergence import Divergence
+from bayesdiv.model.bayesian import Bayesian, stacked
+from bayesdiv.objective.objective import Objective
+from bayesdiv.training.batches import Batches
+from bayesdiv.training.best import Best
+from bayesdiv.training.fit import Diverged, Epoch, fit
+
+NEAR: Ranges = {
+    "alpha": FloatDistribution(0.1, 0.6),
+    "strength": FloatDistribution(0.1, 10.0, log=True),
+    "learning_rate": FloatDistribution(2e-3, 2e-2, log=True),
+    "prior_gain": FloatDistribution(0.5, 2.0, log=True),
+}
+"""Around the settings that tables begin with: what is averaged must be good."""
+LAST = 8  # settings that are trained to the end
+SLOTS = 16  # members of the mixture, dealt out to these
+LOOKS = 20  # at the validation rows
+Tell = Callable[[int, int, int], None]
+
+
+class _Trial:
+    """One setting, trained as a trial of a stack."""
+
+    def __init__(self, number: int, settings: dict[str, float], experiment: Experiment) -> None:
+        self.number, self.settings, self.experiment = number, settings, experiment
+        self.best, self.state = Best(**experiment.parts), "pruned"
+
+    @property
+    def network(self) -> Bayesian:
+        assert isinstance(self.experiment.model, Away)
+        return self.experiment.model.network
+
+    @property
+    def value(self) -> float:
+        return self.best.kept.score
+
+    def look(self, epoch: Epoch, place: int, splits: Splits) -> None:
+        """Note an epoch, measured on the validation rows; the best weights are kept."""
+        assert epoch.trials is not None
+        found = evaluate(self.experiment, splits, splits.validation, WATCH_SAMPLES)
+        nll, held = (part[place].item() for part in epoch.trials)
+        nll, strength = nll + splits.task.log_scale, self.experiment.training.strength
+        self.experiment.history.append(
+            {
+                "epoch": epoch.number,
+                "total": nll + strength * held / splits.num_data,
+                "nll": nll,
+                "divergence": held,
+                "strength": strength,
+                "seconds": epoch.seconds,
+                **{f"validation_{name}": value for name, value in found.items()},
+            }
+        )
+        self.best.after(epoch.number, found["nll"])
+
+    def tried(self) -> Tried:
+        value = self.value if math.isfinite(self.value) else None
+        return Tried(self.number, self.settings, value, self.state, "", None, None)
+
+
+class Grown(NamedTuple):
+    """What a population ends as."""
+
+    experiment: Experiment
+    """The mixture, with the settings of its best trial."""
+    tried: list[Tried]
+    best: Tried
+    shares: dict[int, float]
+    """Of the trials in the mixture."""
+
+
+def population(
+    splits: Splits,
+    divergence: Divergence,
+    training: Training,
+    *,
+    ranges: Ranges = NEAR,
+    trials: int = 16,
+    tell: Tell = lambda alive, epoch, epochs: None,
+) -> Grown:
+    """Train settings side by side, halve them by validation NLL, average the last eight.
+
+    All settings are trials of one program. After a quarter of the epochs, and in equal steps until
+    half of them are done, the worse half goes, until eight are left. These are averaged with shares
+    by how likely the validation rows are, see `shares_of`. The test part is not looked at.
+
+    Args:
+        splits: a table.
+        divergence: of the first trial; its alpha is among the settings if it has one.
+        training: of the first trial.
+        ranges: what is searched, and between which numbers; without alpha a population under JSA
+            takes a fourth of the time.
+        trials: how many settings to begin with.
+        tell: called with the number of trials, the epoch and the number of epochs.
+    """
+    training = experiments.settled(training, splits.num_data, splits.shape)
+    ranges = searched(ranges, divergence)
+    check_ends(ranges, divergence, training)
+    everyone = []
+    for number, settings in enumerate(_settings(divergence, training, ranges, trials)):
+        one = replace(training, members=1, seed=(training.seed + number) % 2**31)
+        own = experiments.built(splits, *with_settings(divergence, one, settings))
+        everyone.append(_Trial(number, settings, own))
+    alive, optimizer, done = everyone, None, 0
+    for end, keep in _rungs(trials, training.length):
+        epochs = range(done, end)
+        optimizer = _trained(alive, splits, training, divergence, epochs, optimizer, tell)
+        kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:keep]
+        optimizer, alive, done = optimizer.of(kept), [alive[place] for place in kept], end
+    alive = [trial for trial in alive if math.isfinite(trial.value)]
+    if not alive:
+        raise Diverged("no trial has a finite validation NLL: narrow the ranges")
+    for trial in alive:
+        trial.state = "complete"
+        trial.best.restore()
+    x, y = splits.validation
+    each = torch.stack([trial.experiment.predict(x).log_prob(y).double() for trial in alive])
+    shares = shares_of(each)
+    best = with_settings(divergence, replace(training, members=SLOTS), alive[0].settings)
+    mixed = _mixed(experiments.built(splits, *best), [alive[k] for k in _slots(shares)], splits)
+    named = {t.number: share for t, share in zip(alive, shares.tolist(), strict=True)}
+    return Grown(mixed, [trial.tried() for trial in everyone], alive[0].tried(), named)
+
+
+def _settings(
+    divergence: Divergence, training: Training, ranges: Ranges, count: int
+) -> list[dict[str, float]]:
+    """The settings given, then points that fill the ranges evenly."""
+    first = [] if outside(divergence, training, ranges) else [given(divergence, training, ranges)]
+    engine = SobolEngine(len(ranges), scramble=True, seed=training.seed)
+    points = engine.draw(count - len(first)).double().tolist()
+
+    def between(r: FloatDistribution, at: float) -> float:
+        return r.low * (r.high / r.low) ** at if r.log else r.low + at * (r.high - r.low)
+
+    return first + [
+        {name: between(ranges[name], at) for name, at in zip(ranges, point, strict=True)}
+        for point in points
+    ]
+
+
+def _rungs(trials: int, epochs: int) -> Iterator[tuple[int, int]]:
+    """After which epochs how many trials are kept.
+
+    Examples:
+        >>> list(_rungs(32, 400))
+        [(100, 16), (200, 8), (400, 8)]
+    """
+    sizes = []
+    while trials > LAST:
+        trials = max(LAST, trials // 2)
+        sizes.append(trials)
+    quarter = epochs // 4
+    for place, size in enumerate(sizes):
+        yield max(quarter + quarter * place // max(1, len(sizes) - 1), place + 1), size
+    yield epochs, LAST
+
+
+def _trained(
+    alive: Sequence[_Trial],
+    splits: Splits,
+    training: Training,
+    divergence: Divergence,
+    epochs: range,
+    before: "Paced | None",
+    tell: Tell,
+) -> "Paced":
+    """Train a stack of the trials for some epochs, and look at each now and then."""
+    model, count = stacked([trial.network for trial in alive]), len(alive)
+    own = [trial.experiment.training for trial in alive]
+    if "alpha" in alive[0].settings:
+        alphas = torch.tensor([[trial.settings["alpha"]] for trial in alive])
+        divergence = replace(divergence, alpha=alphas)  # type: ignore[type-var]
+    objective = Objective(
+        alive[0].experiment.likelihood,
+        divergence,
+        num_data=splits.num_data,
+        strength=torch.tensor([each.strength for each in own]),
+        samples=training.samples or 1,
+    )
+    parameters = [*model.parameters(), *objective.parameters()]
+    rates = torch.tensor([each.learning_rate for each in own])
+    optimizer = Paced(parameters, training.learning_rate, rates, before)
+    x, y = (part.expand(count, *part.shape) for part in splits.train)
+    batches = Batches(x, y, training.batch_size, [each.seed for each in own])
+    schedule = scheduled(optimizer, training.length, len(batches), epochs.start)
+    how: dict[str, Any] = {"first": epochs.start, "schedule": schedule, "seed": training.seed}
+    for epoch in fit(model, objective, batches, optimizer, epochs.stop, **how):
+        tell(count, epoch.number, training.length)
+        if epoch.number % max(1, training.length // LOOKS) == 0 or epoch.number == epochs.stop:
+            for place, trial in enumerate(alive):
+                for name, value in model.posterior.named_parameters():
+                    trial.network.posterior.get_parameter(name).data.copy_(value.detach()[place])
+                known = objective.likelihood.state_dict()
+                trial.experiment.likelihood.load_state_dict(known)
+                trial.look(epoch, place, splits)
+    return optimizer
+
+
+class Paced(torch.optim.Adam):
+    """Adam with a learning rate per trial of a stack; what trials share has the usual one.
+
+    Args:
+        parameters: those of a stack have its trials along the first of two axes.
+        usual: learning rate.
+        rates: one per trial.
+        before: whose moments are taken over.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        usual: float,
+        rates: Tensor,
+        before: "Paced | None" = None,
+    ) -> None:
+        super().__init__(parameters, lr=usual, fused=True)
+        self.factors = (rates / usual)[:, None]
+        self.every = list(parameters)
+        self.stacks = [p for p in parameters if p.dim() == 2 and len(p) == len(rates)]
+        if before is not None:
+            for old, new in zip(before.every, self.every, strict=True):
+                self.state[new] = dict(before.state[old])
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take Adam's step, longer or shorter in each trial."""
+        before = [stack.detach().clone() for stack in self.stacks]
+        super().step(closure)
+        for stack, old in zip(self.stacks, before, strict=True):
+            stack.data.copy_(torch.lerp(old, stack.detach(), self.factors))
+
+    def of(self, places: Sequence[int]) -> "Paced":
+        """The same with the moments of some trials alone."""
+        for stack in self.stacks:
+            moments = self.state[stack]
+            moments.update({k: v[places] for k, v in moments.items() if v.dim() == 2})
+        return self
+
+
+def shares_of(log_densities: Tensor) -> Tensor:
+    """The shares of a mixture that some rows are likeliest under, by expectation maximisation.
+
+    Half of each share is kept equal: few rows choose too sharply, and networks that differ are
+    worth averaging.
+
+    Args:
+        log_densities: of each row under each part, (parts, rows).
+
+    Examples:
+        >>> shares_of(torch.tensor([[0.0, -9.0, 0.0], [-9.0, 0.0, -9.0]])).round(decimals=2)
+        tensor([0.5800, 0.4200])
+    """
+    shares = torch.full_like(log_densities[:, 0], 1 / len(log_densities))
+    for _ in range(200):
+        shares = (log_densities + shares.log()[:, None]).softmax(0).mean(1)
+    return (shares + 1 / len(shares)) / 2
+
+
+def _slots(shares: Tensor) -> list[int]:
+    """Which part each member of the mixture is: as often as the shares say, rounded.
+
+    Examples:
+        >>> _slots(torch.tensor([0.7, 0.2, 0.1]))
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
+    """
+    counts = (SLOTS * shares).floor().long()
+    left = SLOTS - int(counts.sum())
+    counts[(SLOTS * shares - counts).argsort(descending=True)[:left]] += 1
+    return torch.arange(len(shares)).repeat_interleave(counts).tolist()
+
+
+def _mixed(mixed: Experiment, members: Sequence[_Trial], splits: Splits) -> Experiment:
+    """One experiment whose members are these trials."""
+    mixed.history[:] = members[0].experiment.history
+    assert isinstance(mixed.model, Away)
+    for name, value in mixed.model.network.posterior.named_parameters():
+        last = name.rpartition(".")[2]
+        own = [trial.network.posterior.get_parameter(last).detach() for trial in members]
+        value.data.copy_(torch.stack(own))
+    mixed.likelihood.load_state_dict(members[0].experiment.likelihood.state_dict())
+    mixed.model.settle(splits.train.x)
+    return mixed
+
+
+def write_run(
+    grown: Grown, splits: Splits, source: Mapping[str, Any], folder: Path, result: dict[str, Any]
+) -> None:
+    """The mixture as a run, which `predict`, `evaluate`, `report` and `export` take."""
+    mixed = grown.experiment
+    keeper = Keeper(mixed.parts, mixed.history, mixed.optimizer(), folder)
+    keeper.begin(describe(mixed, splits, source))
+    runs.start_history(folder, mixed.history)
+    write_unlike(folder, splits)
+    best = min(mixed.history, key=lambda line: line["validation_nll"])["epoch"]
+    validation = evaluate(mixed, splits, splits.validation)
+    keeper.finish({**result, "validation": validation, "best_epoch": best})
