@@ -131,7 +131,8 @@ def _in_minutes(settings: Namespace, training: Training, splits: Splits) -> Trai
         return training
     short = training
     if training.epochs is None:
-        batches = math.ceil(splits.num_data / training.batch_size)
+        size = settled(training, splits.num_data, splits.shape).size
+        batches = math.ceil(splits.num_data / size)
         short = replace(training, epochs=math.ceil(UPDATES / batches))
     if settings.seeds is None or short != training:
         settings.seeds = settings.seeds or 1

@@ -15,7 +15,7 @@ from bayesdiv.app import experiment as experiments
 from bayesdiv.app import runs
 from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import WATCH_SAMPLES, Experiment, Training, evaluate
+from bayesdiv.app.experiment import Experiment, Training, evaluate
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import scheduled
 from bayesdiv.app.settings import describe
@@ -55,6 +55,10 @@ class _Trial:
     def __init__(self, number: int, settings: dict[str, float], experiment: Experiment) -> None:
         self.number, self.settings, self.experiment = number, settings, experiment
         self.best, self.state = Best(**experiment.parts), "pruned"
+        own = experiment.training
+        assert own.strength is not None
+        assert own.learning_rate is not None
+        self.strength, self.rate, self.seed = own.strength, own.learning_rate, own.seed
 
     @property
     def network(self) -> Bayesian:
@@ -68,16 +72,16 @@ class _Trial:
     def look(self, epoch: Epoch, place: int, splits: Splits) -> None:
         """Note an epoch, measured on the validation rows; the best weights are kept."""
         assert epoch.trials is not None
-        found = evaluate(self.experiment, splits, splits.validation, WATCH_SAMPLES)
+        found = evaluate(self.experiment, splits, splits.validation, self.experiment.watch)
         nll, held = (part[place].item() for part in epoch.trials)
-        nll, strength = nll + splits.task.log_scale, self.experiment.training.strength
+        nll += splits.task.log_scale
         self.experiment.history.append(
             {
                 "epoch": epoch.number,
-                "total": nll + strength * held / splits.num_data,
+                "total": nll + self.strength * held / splits.num_data,
                 "nll": nll,
                 "divergence": held,
-                "strength": strength,
+                "strength": self.strength,
                 "seconds": epoch.seconds,
                 **{f"validation_{name}": value for name, value in found.items()},
             }
@@ -198,7 +202,6 @@ def _trained(
 ) -> "Paced":
     """Train a stack of the trials for some epochs, and look at each now and then."""
     model, count = stacked([trial.network for trial in alive]), len(alive)
-    own = [trial.experiment.training for trial in alive]
     if "alpha" in alive[0].settings:
         alphas = torch.tensor([[trial.settings["alpha"]] for trial in alive])
         divergence = replace(divergence, alpha=alphas)  # type: ignore[type-var]
@@ -206,14 +209,14 @@ def _trained(
         alive[0].experiment.likelihood,
         divergence,
         num_data=splits.num_data,
-        strength=torch.tensor([each.strength for each in own]),
+        strength=torch.tensor([trial.strength for trial in alive]),
         samples=training.samples or 1,
     )
     parameters = [*model.parameters(), *objective.parameters()]
-    rates = torch.tensor([each.learning_rate for each in own])
-    optimizer = Paced(parameters, training.learning_rate, rates, before)
+    rates = torch.tensor([trial.rate for trial in alive])
+    optimizer = Paced(parameters, training.learning_rate or rates[0].item(), rates, before)
     x, y = (part.expand(count, *part.shape) for part in splits.train)
-    batches = Batches(x, y, training.batch_size, [each.seed for each in own])
+    batches = Batches(x, y, training.size, [trial.seed for trial in alive])
     schedule = scheduled(optimizer, training.length, len(batches), epochs.start)
     how: dict[str, Any] = {"first": epochs.start, "schedule": schedule, "seed": training.seed}
     for epoch in fit(model, objective, batches, optimizer, epochs.stop, **how):
