@@ -69,12 +69,10 @@ class Vectorized(Over):
             raise ValueError(f"chunk must be at least 1, got {self.chunk}")
 
     def groups(self, samples: int) -> list[int]:
-        """Chunks, the last maybe smaller."""
         size = self.chunk or samples
         return [min(size, samples - done) for done in range(0, samples, size)]
 
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
-        """Outputs of all draws, (samples, …)."""
         together = torch.vmap(run, randomness="different", chunk_size=self.chunk)
         if compiling():
             return together(*weights)
@@ -110,11 +108,9 @@ class Looped(Over):
     """
 
     def groups(self, samples: int) -> list[int]:
-        """One draw each."""
         return [1] * samples
 
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
-        """Outputs of all draws, (samples, …)."""
         return torch.stack([run(*draw) for draw in zip(*weights, strict=True)])
 
 

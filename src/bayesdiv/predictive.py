@@ -36,7 +36,6 @@ class Predictive:
 
     @property
     def samples(self) -> int:
-        """How many draws are averaged."""
         return self.conditional.batch_shape[0]
 
     @property

@@ -46,7 +46,6 @@ class Blocks:
         return whole and known and shape.numel() > 0 and prior_serves(q, p)
 
     def total(self, q: Distribution, p: Distribution) -> Tensor:
-        """The divergence summed over the last axis."""
         q, p = cast(Normal, q), cast(Normal, p)
         plan = _Plan(isinstance(q, SoftplusNormal), self.rule, piece=self.piece)
         sides = q.loc, _raw(q)

@@ -96,7 +96,6 @@ class Kernels:
         return fits(q) and isinstance(p, Normal) and prior_serves(q, p)
 
     def total(self, q: Distribution, p: Distribution) -> Tensor:
-        """The divergence summed over the last axis."""
         q, p = cast(SoftplusNormal, q), cast(Normal, p)
         return total(self.kernel, q.loc, q.rho, p.loc, p.scale)
 

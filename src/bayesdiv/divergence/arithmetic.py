@@ -105,7 +105,6 @@ class UnmodifiedJSA(Unmodified, _Arithmetic):
 
     @staticmethod
     def mixture(alpha: float | Tensor) -> Mixture:
-        """(1-α, 1-α)."""
         alpha = _not_denormal(alpha)
         return Mixture(1 - alpha, alpha, 1 - alpha, alpha, -1.0, -1.0)
 

@@ -36,11 +36,9 @@ class Auto(Estimator):
     fallback: Estimator = field(default_factory=MonteCarlo)
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The way of the estimator that fits."""
         return self.choose(divergence, q, p).prepared(divergence, q, p)
 
     def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
-        """That of the estimator that fits."""
         return self.choose(divergence, q, p).rule(divergence, q, p)
 
     def choose(self, divergence: Divergence, q: Distribution, p: Distribution) -> Estimator:

@@ -37,7 +37,6 @@ class NodeRule(ABC):
         """The rule for pairs like this one, its nodes laid out: what a compiled step calls."""
 
     def __call__(self, divergence: "Divergence", q: Distribution, p: Distribution) -> Tensor:
-        """One value per weight."""
         return self.prepare(divergence, q, p)(q, p)
 
 

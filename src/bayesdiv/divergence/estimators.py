@@ -92,7 +92,6 @@ class Exact(Estimator):
             raise ValueError(f"nodes must lie between 8 and 4096, got {self.nodes}")
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The registered rule, with its nodes."""
         rule = self.rule(divergence, q, p)
         if rule is None:
             raise NoExactForm(divergence, q, p)
@@ -100,7 +99,6 @@ class Exact(Estimator):
         return lambda q, p, _: compute(at_least_single(q), at_least_single(p))
 
     def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
-        """The registered one, with the nodes that were chosen."""
         rule = closed_form.find(divergence, q, p)
         if self.nodes is None or not isinstance(rule, closed_form.NodeRule):
             return rule
@@ -134,7 +132,6 @@ class MonteCarlo(Estimator):
             raise ValueError(f"samples must be at least 1, got {self.samples}")
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The divergence's estimate from equally weighted draws."""
         return partial(self._compute, divergence)
 
     def _compute(

@@ -38,9 +38,9 @@ class LocScale(Protocol):
     """A distribution given by a place and a scale."""
 
     @property
-    def loc(self) -> Tensor: ...  # noqa: D102
+    def loc(self) -> Tensor: ...
     @property
-    def scale(self) -> Tensor: ...  # noqa: D102
+    def scale(self) -> Tensor: ...
 
 
 class SoftplusNormal(Normal):
@@ -62,7 +62,6 @@ class SoftplusNormal(Normal):
 
     @property
     def scale(self) -> Tensor:  # type: ignore[override]
-        """Standard deviation of each weight."""
         if self._scale is None:
             # As if computed when the distribution was made: a first look without gradients, such
             # as for a plot, must not take them from a later one.
@@ -73,7 +72,6 @@ class SoftplusNormal(Normal):
     def expand(
         self, batch_shape: Sequence[int], _instance: Normal | None = None
     ) -> "SoftplusNormal":
-        """The same Gaussians over a larger shape."""
         loc, rho = (x.expand(torch.Size(batch_shape)) for x in (self.loc, self.rho))
         return SoftplusNormal(loc, rho, self._validate_args)
 
@@ -109,7 +107,6 @@ class OnePass:
     terms: GaussianRule
 
     def __call__(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
-        """One value per weight."""
         return one_pass(self.terms, cast(Normal, q), cast(Normal, p), alpha_of(divergence))
 
 

@@ -39,11 +39,9 @@ class WeightedKL(Skewed):
 
     @property
     def parts(self) -> tuple[tuple[float | Tensor, Divergence], ...]:
-        """The two KLs."""
         return ((1 - self.alpha) ** 2, KL()), (self.alpha**2, ReverseKL())
 
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
-        """The closed forms of the two KLs, where both exist."""
         forward, reverse = closed_form.find(KL(), q, p), closed_form.find(ReverseKL(), q, p)
         if forward is None or reverse is None:
             return None
@@ -69,7 +67,6 @@ class JSG(Skewed):
     linear: ClassVar[bool] = False
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """The weighted KLs plus log Z; refuses few points (see `Points.log_mean_ratio`)."""
         log_z = at_q.log_mean_ratio(1 - self.alpha)
         return WeightedKL(self.alpha).estimate(at_q, at_p) + log_z
 

@@ -29,15 +29,12 @@ class KL(Divergence):
     """
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """E_q[log q - log p]."""
         return at_q.mean(at_q.log_q - at_q.log_p)
 
     def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        """Q alone."""
         return (q,)
 
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
-        """The closed form registered in torch.distributions, if any."""
         if _dispatch_kl(type(q), type(p)) is NotImplemented:
             return None
         return lambda _, q, p: kl_divergence(q, p)
@@ -56,15 +53,12 @@ class ReverseKL(Divergence):
     """
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """E_p[log p - log q]."""
         return at_p.mean(at_p.log_p - at_p.log_q)
 
     def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        """P alone."""
         return (p,)
 
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
-        """KL's closed form with q and p in each other's place, if there is one."""
         rule = closed_form.find(KL(), p, q)
         return None if rule is None else lambda _, q, p: rule(KL(), p, q)
 

@@ -55,7 +55,6 @@ class Mixture(NamedTuple):
 
     @property
     def odds(self) -> Number:
-        """m/(1-m)."""
         return self.inner / self.inner_rest
 
     @property
@@ -90,7 +89,6 @@ class OneSided(NodeRule):
     # 1e-6 from either end, at scale ratios from 1e-6 to 1e3 and any distance.
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
-        """The sum over nodes."""
         alpha, mixture = weights_of(divergence)
         count = self.nodes or NODES
         moves = isinstance(alpha, Tensor) and alpha.requires_grad
@@ -123,7 +121,6 @@ class UniformPrior(NodeRule):
     # right where that of a sample is not: a reparametrised draw never sees the edge of the support.
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared:
-        """The sum over Gauss-Legendre nodes."""
         alpha, mixture = weights_of(divergence)
         gauss = np.polynomial.legendre.leggauss(self.nodes or UNIFORM_NODES)
         nodes = tuple(gauss[0].tolist()), tuple(gauss[1].tolist())

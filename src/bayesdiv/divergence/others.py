@@ -38,15 +38,12 @@ class Renyi(Divergence):
 
     @property
     def symmetric(self) -> bool:
-        """True at order ½ alone."""
         return self.alpha == 0.5
 
     def reduced(self) -> Divergence:
-        """KL at order 1."""
         return KL() if self.alpha == 1 else self
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """From points of q; the logarithm of a mean, so few points are refused."""
         rest = 1 - self.alpha
         value = at_q.log_mean_ratio(rest) / -rest
         if abs(rest) > 1e-3:
@@ -75,11 +72,9 @@ class ChiSquared(Divergence):
     linear: ClassVar[bool] = False
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """From points of q; the logarithm of a mean, so few points are refused."""
         return at_q.log_mean_ratio(2.0)
 
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
-        """The rule of Renyi(2) with q and p in each other's place, if there is one."""
         rule = closed_form.find(Renyi(2.0), p, q)
         return None if rule is None else lambda _, q, p: rule(Renyi(2.0), p, q)
 
@@ -100,20 +95,16 @@ class TotalVariation(Divergence):
 
     @property
     def bound(self) -> float | None:
-        """1."""
         return 1.0
 
     @property
     def symmetric(self) -> bool:
-        """Always."""
         return True
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """E_q[(1 - p/q)⁺]."""
         return at_q.mean(-(at_q.log_p - at_q.log_q).clamp(max=0.0).expm1())
 
     def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        """Neither: what it averages lies between 0 and 1."""
         return ()
 
 

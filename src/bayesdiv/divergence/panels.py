@@ -32,7 +32,6 @@ class Panels(NamedTuple):
     sign: Tensor
 
     def points(self, u: Tensor) -> Tensor:
-        """The x at these u."""
         return torch.where(self.sign == 0, u, self.origin + self.sign * self.clamped(u).exp())
 
     def clamped(self, u: Tensor) -> Tensor:
@@ -54,11 +53,9 @@ class Panels(NamedTuple):
         return Panels(low, high, torch.cat([self.origin] * 2), torch.cat([self.sign] * 2))
 
     def some(self, index: Tensor) -> "Panels":
-        """Those at `index`, (k, n)."""
         return Panels(*(side.gather(0, index) for side in self))
 
     def of(self, weights: Tensor) -> "Panels":
-        """All panels of some weights."""
         return Panels(*(side[:, weights] for side in self))
 
 

@@ -67,7 +67,6 @@ class Quadrature(Estimator):
             raise ValueError(f"points must be at least 2, got {self.points}")
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The divergence's estimate from the nodes of all panels, some weights at a time."""
         return lambda q, p, _: self._compute(divergence, q, p)
 
     def _compute(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
@@ -196,7 +195,6 @@ class _Pair:
         return self._estimate((one, two), log_width, len(panels.low), diverging).value
 
     def of(self, weights: Tensor) -> "_Pair":
-        """Some of the weights."""
         divergence = _cut(self.divergence, self.q.batch_shape, weights)
         return _Pair(divergence, part(self.q, weights), part(self.p, weights), self.points)
 

@@ -23,7 +23,6 @@ class Skewed(Divergence):
 
     @property
     def symmetric(self) -> bool:
-        """True at alpha = ½ alone."""
         return not isinstance(self.alpha, Tensor) and self.alpha == 0.5
 
     def reduced(self) -> Divergence:
@@ -44,11 +43,9 @@ class Unmodified(Skewed):
 
     @property
     def symmetric(self) -> bool:
-        """At alpha = ½, and at the ends."""
         return super().symmetric or isinstance(self.reduced(), Zero)
 
     def reduced(self) -> Divergence:
-        """0 at both ends."""
         return self if super().reduced() is self else Zero()
 
 
@@ -57,7 +54,6 @@ class Zero(Divergence):
     """What the unmodified divergences are at alpha = 0 and 1: nothing, for any pair."""
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
-        """0 for each weight."""
         return torch.zeros_like(at_q.log_q[0])
 
 

@@ -36,7 +36,6 @@ class Noisy(Likelihood):
 
     @property
     def scale(self) -> Tensor:
-        """The noise's standard deviation."""
         return softplus(self.rho).reshape(self.trials)
 
     def scale_for(self, axes: int) -> Tensor:
@@ -100,7 +99,6 @@ class Logarithmic(Spread):
             raise ValueError(f"width must be positive, got {self.width.min().item()}")
 
     def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-locations and spreads, (…, targets) each."""
         loc, spread = super().parts(outputs)
         return self.centre + self.width * loc, self.width * spread
 
@@ -144,7 +142,6 @@ class Weighted(Likelihood):
         self.register_buffer("class_weights", given)
 
     def example_weight(self, y: Tensor) -> Tensor | None:
-        """The weight of each example's class."""
         return None if self.class_weights is None else self.class_weights[y.long()]
 
 

@@ -10,7 +10,6 @@ class Binary(Weighted):
     """Targets are 0 or 1; the single output is the logit of 1."""
 
     def forward(self, outputs: Tensor) -> Bernoulli:
-        """The distribution of the targets."""
         if outputs.shape[-1] != 1:
             raise ValueError(f"outputs must be one, the logit of class 1, got {outputs.shape[-1]}")
         return Bernoulli(logits=outputs.squeeze(-1), validate_args=False)

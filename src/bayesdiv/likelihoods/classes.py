@@ -36,11 +36,9 @@ class Classes(Weighted):
         self.ignore = ignore
 
     def counted(self, y: Tensor) -> Tensor | None:
-        """The targets that are not to be ignored."""
         return None if self.ignore is None else y != self.ignore
 
     def forward(self, outputs: Tensor) -> Categorical:
-        """The distribution of the targets."""
         if outputs.shape[-1] < 2:
             raise ValueError(f"outputs must be one per class, two or more, got {outputs.shape[-1]}")
         return Categorical(logits=outputs, validate_args=False)

@@ -22,7 +22,6 @@ class Gamma(Logarithmic):
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         log_mean, relative = self.parts(outputs)
         concentration = relative.pow(-2)
         return joined(Positive, concentration, concentration * (-log_mean).exp())

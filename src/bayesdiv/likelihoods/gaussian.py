@@ -20,7 +20,6 @@ class Gaussian(Noisy):
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         if outputs.shape[-1] == 1:
             return Normal(outputs.squeeze(-1), self.scale_for(1), validate_args=False)
         each = Normal(outputs, self.scale_for(2), validate_args=False)

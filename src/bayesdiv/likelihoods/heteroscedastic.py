@@ -25,5 +25,4 @@ class HeteroscedasticGaussian(Spread):
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         return joined(Normal, *self.parts(outputs))

@@ -21,5 +21,4 @@ class LogNormal(Logarithmic):
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         return joined(Positive, *self.parts(outputs))

@@ -35,7 +35,6 @@ class GaussianMixture(Spread):
         self.register_buffer("offsets", torch.linspace(-1, 1, components))
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         components = len(self.offsets)
         if outputs.shape[-1] % (3 * components):
             raise ValueError(

@@ -24,7 +24,6 @@ class NegativeBinomial(Logarithmic):
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         log_mean, relative = self.parts(outputs)
         return joined(_counts, relative.pow(-2), log_mean + 2 * relative.log())
 

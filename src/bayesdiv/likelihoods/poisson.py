@@ -30,5 +30,4 @@ class Poisson(Likelihood):
         self.register_buffer("centre", torch.as_tensor(centre, dtype=torch.get_default_dtype()))
 
     def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of the targets."""
         return joined(Counts, (outputs + self.centre).exp())

@@ -21,7 +21,6 @@ class StudentTNoise(Noisy):
         self.df = df
 
     def forward(self, outputs: Tensor) -> StudentT:
-        """The distribution of the targets."""
         if outputs.shape[-1] != 1:
             raise ValueError(f"outputs must be one, got {outputs.shape[-1]}")
         loc = outputs.squeeze(-1)

@@ -129,7 +129,6 @@ class Bayesian(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.loc.device
 
     @property
@@ -158,7 +157,6 @@ class Bayesian(nn.Module):
                     part.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
 
     def extra_repr(self) -> str:
-        """What is random, what is not, how many weights."""
         names = [entry.names[0] for entry in self.layout.entries]
         fixed = [name for name, _ in self.module.named_parameters()]
         count = sum(parameter.numel() for parameter in self.module.parameters())

@@ -32,7 +32,6 @@ class Group(Bayesian):
         del self._modules["module"]
 
     def extra_repr(self) -> str:
-        """What is random."""
         return f"random: {self.layout.size:,} weights in {', '.join(self.layout.names)}"
 
 
@@ -54,27 +53,22 @@ class Grouped(nn.Module):
 
     @property
     def parts(self) -> list[Group]:
-        """The groups in order."""
         return [group for group in self.groups.values() if isinstance(group, Group)]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The network's output for one draw of its weights."""
         weights = [part.lent_or_drawn() for part in self.parts]
         return called_with(self.parts, weights, lambda: self.module(*inputs, **named))
 
     @property
     def config(self) -> Any:
-        """The configuration that the module brings."""
         return self.module.config
 
     @property
     def device(self) -> torch.device:
-        """Where the weights of the first group are."""
         return self.parts[0].device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype in which the module computes."""
         return self.parts[0].dtype
 
 

@@ -33,7 +33,6 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """How many weights."""
         return self.shape.numel()
 
     def flat(self, tensor: Tensor) -> Tensor:
@@ -77,17 +76,14 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """How many weights in all."""
         return sum(entry.size for entry in self.entries)
 
     @property
     def names(self) -> list[str]:
-        """All names of all tensors."""
         return [name for entry in self.entries for name in entry.names]
 
     @property
     def sizes(self) -> list[int]:
-        """How many weights each tensor has."""
         return [entry.size for entry in self.entries]
 
     @property

@@ -28,7 +28,6 @@ class Placeholder:
         return self
 
     def detach(self) -> "Placeholder":
-        """As `data`."""
         return self
 
     @classmethod

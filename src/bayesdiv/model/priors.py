@@ -52,7 +52,6 @@ class Prior(nn.Module):
         self._made(validate=True)  # a bad parameter is reported now, not in the training step
 
     def forward(self) -> Distribution:
-        """The distribution of each weight."""
         return self._made(validate=False)
 
     def expanded(self, name: str) -> Tensor:
@@ -68,7 +67,6 @@ class Prior(nn.Module):
         return self.family(**parameters, validate_args=validate)
 
     def extra_repr(self) -> str:
-        """Family and parameters, tensors by their range."""
         shown = [f"{name}={_range(getattr(self, name))}" for name in self.names]
         return ", ".join([self.family.__name__, *shown])
 
@@ -121,7 +119,6 @@ class ScaleMixture(nn.Module):
         self.register_buffer("scales", torch.tensor([wide, narrow]))
 
     def forward(self) -> MixtureSameFamily:
-        """The distribution of each weight."""
         return MixtureSameFamily(
             Categorical(probs=self.shares, validate_args=False),
             Normal(torch.zeros_like(self.scales), self.scales, validate_args=False),
@@ -129,7 +126,6 @@ class ScaleMixture(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Share and scales."""
         share, (wide, narrow) = self.shares[0].item(), self.scales.tolist()
         return f"share={share:.4g}, wide={wide:.4g}, narrow={narrow:.4g}"
 
@@ -154,7 +150,6 @@ class FanIn:
     family: type[Distribution] = Normal
 
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
-        """The prior for weights of this layout."""
         scales = weights.new_tensor([self.gain / e.fan_in**0.5 for e in layout.entries])
         return Prior(self.family, layout=layout, loc=weights.new_zeros(()), scale=scales)
 
@@ -172,7 +167,6 @@ class AroundStart:
     family: type[Distribution] = Normal
 
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
-        """The prior around these weights."""
         return Prior(self.family, loc=weights.detach(), scale=weights.new_tensor(self.scale))
 
 

@@ -94,10 +94,8 @@ class WeightDecayPrior:
 
     @property
     def scale(self) -> float:
-        """The prior's standard deviation."""
         factor = pull(self.divergence or KL(), self.ratio)
         return math.sqrt(self.strength * factor / (self.num_data * self.decay))
 
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
-        """The prior for weights of this layout."""
         return Prior(Normal, loc=weights.new_zeros(()), scale=weights.new_tensor(self.scale))

@@ -65,7 +65,6 @@ class ELBO(Method):
     """
 
     def value(self, log_ratio: Tensor) -> Tensor:
-        """Minus the mean."""
         return -log_ratio.mean(0)
 
 
@@ -91,7 +90,6 @@ class RenyiVI(Method):
             raise ValueError(f"alpha must be finite and at least 0, got {self.alpha}")
 
     def value(self, log_ratio: Tensor) -> Tensor:
-        """The variational Rényi bound with its sign turned."""
         power = 1 - self.alpha
         # Around the mean, or near α = 1 a difference of like numbers would be divided by 1-α.
         centre = log_ratio.mean(0)
@@ -128,7 +126,6 @@ class ChiVI(Method):
             raise ValueError(f"order must be finite and above 1, got {self.order}")
 
     def value(self, log_ratio: Tensor) -> Tensor:
-        """The bound itself, which is to come down."""
         return _log_mean_exp(self.order * log_ratio) / self.order
 
     def loss(self, ratios: Ratios) -> Tensor:
@@ -157,7 +154,6 @@ class TotalVariationVI(Method):
     lower_bound: ClassVar[bool] = False
 
     def value(self, log_ratio: Tensor) -> Tensor:
-        """Between 0 and 1."""
         return 0.5 * (_relative(log_ratio) - 1).abs().mean(0)
 
     def loss(self, ratios: Ratios) -> Tensor:
@@ -255,7 +251,6 @@ class Evidence(Objective):
         return cast(Distribution, functional_call(self.likelihood, fixed, (outputs,)))
 
     def extra_repr(self) -> str:
-        """What the loss is made of."""
         return f"{self.method}, num_data={self.num_data}, samples={self.samples}"
 
 

@@ -165,7 +165,6 @@ class Objective(nn.Module):
         return -(each.squeeze(0) if len(each) == 1 else each.mean(0))
 
     def _strength(self, like: Tensor) -> float | Tensor:
-        """λ/N."""
         strength = self.strength.value()
         return (strength.to(like) if isinstance(strength, Tensor) else strength) / self.num_data
 
@@ -368,7 +367,6 @@ class Objective(nn.Module):
         return each.flatten(trials + 1).sum(-1) if each.dim() > trials + 1 else each
 
     def extra_repr(self) -> str:
-        """What the loss is made of."""
         known = f"{self.divergence}, num_data={self.num_data}, samples={self.samples}"
         return f"{known}, strength={self.strength.extra_repr()}"
 

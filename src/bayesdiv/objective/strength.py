@@ -52,15 +52,12 @@ class Fixed(Strength):
         self.register_buffer("each", given, persistent=False)
 
     def value(self) -> float | Tensor:
-        """As given."""
         return self.each if self.number is None else self.number
 
     def report(self) -> float:
-        """The number, or the mean over the trials."""
         return self.each.double().mean().item() if self.number is None else float(self.number)
 
     def check(self, trials: torch.Size) -> None:
-        """One per trial, or one for all."""
         if self.each.dim() and self.each.shape != trials:
             raise ValueError(
                 f"strength given as a tensor must have shape {tuple(trials)}, one per trial, got "
@@ -68,7 +65,6 @@ class Fixed(Strength):
             )
 
     def extra_repr(self) -> str:
-        """The number, or one per trial."""
         return f"{self.value()}"
 
 
@@ -110,11 +106,9 @@ class Rising(Fixed):
         self.plan = plan
 
     def begin(self, epoch: int) -> None:
-        """Take the value of this epoch."""
         self.each.fill_(self.plan.value(epoch))
 
     def extra_repr(self) -> str:
-        """The plan."""
         return f"{self.plan}"
 
 
@@ -157,7 +151,6 @@ class Constraint(Strength):
         return self.strength.detach()
 
     def report(self) -> float:
-        """λ, or the mean over the trials."""
         return self.value().double().mean().item()
 
     def term(self, divergence: Tensor, weights: int) -> Tensor:
@@ -175,7 +168,6 @@ class Constraint(Strength):
             )
 
     def extra_repr(self) -> str:
-        """The limit and λ."""
         shown = self.value().tolist()
         each = [shown] if isinstance(shown, float) else shown
         return f"epsilon={self.epsilon:.4g}, strength={', '.join(f'{one:.4g}' for one in each)}"

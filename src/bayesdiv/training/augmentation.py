@@ -37,7 +37,6 @@ class Crop:
             raise ValueError(f"margin must not be negative, got {self.margin}")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The shifted images."""
         count, _, height, width = images.shape
         wide = pad(images, [self.margin] * 4)
         first = torch.randint(2 * self.margin + 1, (2, count, 1), device=images.device)
@@ -61,7 +60,6 @@ class Flip:
     """
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The images, half of them mirrored."""
         mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
         return torch.where(mirrored, images.flip(-1), images)
 
@@ -86,7 +84,6 @@ class Cutout:
             raise ValueError(f"side must be at least 1 pixel, got {self.side}")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The images with their squares."""
         count, _, height, width = images.shape
         inside = []
         for size in (height, width):

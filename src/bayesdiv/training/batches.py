@@ -73,7 +73,6 @@ class Batches:
         return iter(order.split(self.size, -1)[: len(self)])
 
     def gathered(self, places: Tensor) -> Batch:
-        """The batch of these examples."""
         trial = None
         if self.seeds is not None:
             trial = torch.arange(len(places), device=places.device).unsqueeze(1)

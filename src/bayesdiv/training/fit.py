@@ -294,7 +294,6 @@ class _Sums:
         self.size += size
 
     def mean(self, place: Place) -> tuple[EpochLoss, TrialLosses | None]:
-        """Means over the examples."""
         if not self.sums:
             raise ValueError("batches must yield at least one batch per epoch, got none")
         whole = torch.cat([part.reshape(-1) for part in self.sums]) / self.size

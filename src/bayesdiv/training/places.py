@@ -26,15 +26,12 @@ class Alone:
     def prepare(
         self, module: nn.Module, optimizer: Optimizer, batches: Iterable[Any]
     ) -> tuple[nn.Module, Optimizer, Iterable[Any]]:
-        """All as they are."""
         return module, optimizer, batches
 
     def backward(self, total: Tensor) -> None:
-        """Gradients of the loss."""
         total.backward()
 
     def mean(self, values: Tensor) -> Tensor:
-        """Of one process, its own."""
         return values
 
 
@@ -63,11 +60,9 @@ class Together:
         return module, optimizer, batches
 
     def backward(self, total: Tensor) -> None:
-        """Gradients of the loss."""
         self.accelerator.backward(total)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Over the processes."""
         return cast(Tensor, self.accelerator.reduce(values, reduction="mean"))
 
 

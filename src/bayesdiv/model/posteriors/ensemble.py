@@ -108,7 +108,6 @@ class Mixture(nn.Module):
         """None: a mixture of products is no product."""
 
     def distribution(self) -> Members:
-        """The mixture of the members."""
         marginals = self.each.marginals()
         each = self.each.distribution() if marginals is None else Independent(marginals, 1)
         return Members(each)
@@ -140,5 +139,4 @@ class Mixture(nn.Module):
         return torch.randperm(self.members, generator=generator)[:count].to(device)
 
     def extra_repr(self) -> str:
-        """How many members."""
         return f"members={self.members}"

@@ -55,23 +55,19 @@ class FullRankGaussian(nn.Module):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each weight."""
         return self.loc
 
     def marginals(self) -> None:
         """None: the weights depend on each other."""
 
     def distribution(self) -> MultivariateNormal:
-        """The joint Gaussian of all weights."""
         return MultivariateNormal(self.loc, scale_tril=self.scale_tril, validate_args=False)
 
     def log_prob(self, weights: Tensor) -> Tensor:
-        """Joint log density, (samples, …)."""
         density: Tensor = self.distribution().log_prob(weights)
         return density
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        """Draws of all weights, (samples, …, weights)."""
         noise = standard_noise(samples, self.loc, seed)
         drawn = self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
         return drawn if dtype is None else drawn.to(dtype)

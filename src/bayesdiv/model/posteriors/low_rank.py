@@ -39,7 +39,6 @@ class LowRank:
             raise ValueError(f"rank must be at least 1, got {self.rank}")
 
     def __call__(self, loc: Tensor, scale: Tensor) -> "LowRankGaussian":
-        """The posterior that starts at these means and scales."""
         return LowRankGaussian(loc, scale, self.rank)
 
 
@@ -76,23 +75,19 @@ class LowRankGaussian(nn.Module):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each weight."""
         return self.loc
 
     def marginals(self) -> None:
         """None: the weights depend on each other."""
 
     def distribution(self) -> "LowRankNormal":
-        """The joint Gaussian of all weights."""
         return LowRankNormal(self.loc, self.factor, self.scale.square())
 
     def log_prob(self, weights: Tensor) -> Tensor:
-        """Joint log density, (samples, …)."""
         density: Tensor = self.distribution().log_prob(weights)  # type: ignore[no-untyped-call]
         return density
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        """Draws of all weights, (samples, …, weights)."""
         own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
         noise = standard_noise(samples, self.directions[..., 0], other_seed(seed))
         drawn = own + (noise.unsqueeze(-2) @ self.directions).squeeze(-2)

@@ -48,24 +48,19 @@ class MeanField(nn.Module):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each weight."""
         return self._flat(self.loc)
 
     def _flat(self, parameter: Tensor) -> Tensor:
         return parameter if self.axes == 1 else parameter.flatten(-self.axes)
 
     def marginals(self) -> SoftplusNormal:
-        """The Gaussian of each weight."""
         return SoftplusNormal(self._flat(self.loc), self._flat(self.rho))
 
     def distribution(self) -> SoftplusNormal:
-        """The same as `marginals`."""
         return self.marginals()
 
     def log_prob(self, weights: Tensor) -> Tensor:
-        """Joint log density: the sum over weights of their own, (samples, …)."""
         return product_density(self.marginals(), weights)
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        """Draws of all weights, (samples, …, weights)."""
         return draw(self.marginals(), samples, dtype, seed)

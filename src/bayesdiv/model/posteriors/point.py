@@ -34,7 +34,6 @@ class Point(nn.Module):
 
     @property
     def mean(self) -> Tensor:
-        """The estimate."""
         return self.loc
 
     def marginals(self) -> Normal:
@@ -42,11 +41,9 @@ class Point(nn.Module):
         return Normal(self.loc, self.scale, validate_args=False)
 
     def distribution(self) -> Normal:
-        """The same as `marginals`."""
         return self.marginals()
 
     def log_prob(self, weights: Tensor) -> Tensor:
-        """Joint log density of the Gaussian around the estimate, (samples, …)."""
         return product_density(self.marginals(), weights)
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:

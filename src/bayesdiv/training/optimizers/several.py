@@ -32,7 +32,6 @@ class Several(Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
 
     def __getstate__(self) -> dict[str, Any]:
-        """All of it, for a copy: torch's own leaves out what it does not know."""
         return {**super().__getstate__(), "parts": self.parts}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -40,7 +39,6 @@ class Several(Optimizer):
         self.param_groups.append(param_group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step of each part."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -50,11 +48,9 @@ class Several(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of the parts, in their order."""
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
         for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
         self.param_groups = [group for part in self.parts for group in part.param_groups]
