@@ -91,12 +91,6 @@ def prepare(rule: Rule, divergence: "Divergence", q: Distribution, p: Distributi
 
 @cache
 def _look_up(*wanted: type) -> Rule | None:
-    key = _best(wanted)
-    return None if key is None else _RULES[key]
-
-
-def _best(wanted: tuple[type, ...]) -> _Key | None:
-    """The most specific of the entries that fit."""
     fitting = [key for key in _RULES if _at_least(wanted, key)]
     best = [key for key in fitting if all(_at_least(key, other) for other in fitting)]
     if fitting and not best:
@@ -105,7 +99,7 @@ def _best(wanted: tuple[type, ...]) -> _Key | None:
             f"no closed form is the most specific for {tuple(t.__name__ for t in wanted)}: "
             f"register one for exactly these types, found {names}"
         )
-    return best[0] if best else None
+    return _RULES[best[0]] if best else None
 
 
 def _at_least(key: tuple[type, ...], other: tuple[type, ...]) -> bool:

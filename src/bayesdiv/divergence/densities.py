@@ -109,7 +109,12 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
 def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
     """That of torch, mended where torch 2.13 is wrong in double precision or next to an edge."""
     if isinstance(distribution, GeneralizedPareto):  # float32 alone
-        return _generalized_pareto(distribution, points)
+        # -(1 + 1/c) log(1 + c y) - log scale, y = (x - loc) / scale; -y - log scale at c = 0.
+        y, c = (points - distribution.loc) / distribution.scale, distribution.concentration
+        some = c.abs() > 1e-9
+        shape = torch.where(some, c, 1.0)
+        log = torch.where(some, -(1 + 1 / shape) * (shape * y).log1p(), -y)
+        return log - distribution.scale.log()
     if isinstance(distribution, Kumaraswamy):  # 0 where 1 - x^a rounds to 1
         a, b = distribution.concentration1, distribution.concentration0
         rest = -(a * points.log()).expm1()
@@ -118,15 +123,6 @@ def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
         k, y = distribution.concentration, points / distribution.scale
         return (k / distribution.scale).log() + torch.xlogy(k - 1, y) - y**k
     return distribution.log_prob(points)
-
-
-def _generalized_pareto(distribution: GeneralizedPareto, points: Tensor) -> Tensor:
-    """-(1 + 1/c) log(1 + c y) - log scale, y = (x - loc) / scale; -y - log scale at c = 0."""
-    y, c = (points - distribution.loc) / distribution.scale, distribution.concentration
-    some = c.abs() > 1e-9
-    shape = torch.where(some, c, 1.0)
-    log = torch.where(some, -(1 + 1 / shape) * (shape * y).log1p(), -y)
-    return log - distribution.scale.log()
 
 
 def parameter(distribution: Distribution) -> Tensor:
@@ -218,7 +214,9 @@ def _entry(
     if isinstance(entry, list):
         return [_entry(each, batch, own, change) for each in entry]
     if isinstance(entry, Tensor):
-        return _changed(entry, batch, own, change)
+        if entry.shape[: len(batch)] == batch:
+            return change(entry)
+        return change(entry.expand(own)) if entry.dim() <= len(own) else entry
     if isinstance(entry, _InverseTransform):  # which holds nothing but the other
         return _rebatched(entry.inv, batch, own, change).inv
     if isinstance(entry, Transform) or (
@@ -226,14 +224,6 @@ def _entry(
     ):
         return _rebatched(entry, batch, own, change)
     return entry
-
-
-def _changed(
-    tensor: Tensor, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
-) -> Tensor:
-    if tensor.shape[: len(batch)] == batch:
-        return change(tensor)
-    return change(tensor.expand(own)) if tensor.dim() <= len(own) else tensor
 
 
 def mixed(distribution: Distribution) -> Distribution:

@@ -155,7 +155,12 @@ class MonteCarlo(Estimator):
                 "edge: use Quadrature(), or Exact() with JSA"
             )
         at_q, at_p = _drawn(q, p, weights), cast(Points, _Later(lambda: self._at_p(q, p)))
-        wider = _wider(q, p)
+        # Where q has the larger scale, or standard deviation if one of them has no scale.
+        sides = [getattr(d, "scale", None) for d in (q, p)]
+        if not (whole_line(q) and whole_line(p)) or None in sides:
+            sides = [d.stddev for d in (q, p)]
+        one, two = (cast(Tensor, side).detach() for side in sides)
+        wider = one > two
         if type(divergence).estimate_wide is Divergence.estimate_wide or not any_of(wider):
             return divergence.estimate(at_q, at_p)
         narrow, wide = divergence.estimate(at_q, at_p), divergence.estimate_wide(at_q, at_p)
@@ -165,15 +170,6 @@ class MonteCarlo(Estimator):
         wide = p.expand(common_shape(q.batch_shape, p.batch_shape))
         draw = wide.rsample if wide.has_rsample and torch.is_grad_enabled() else wide.sample
         return _drawn(q, p, draw(torch.Size([self.samples])))
-
-
-def _wider(q: Distribution, p: Distribution) -> Tensor:
-    """Where q has the larger scale, or standard deviation if one of them has no scale."""
-    sides = [getattr(d, "scale", None) for d in (q, p)]
-    if not (whole_line(q) and whole_line(p)) or None in sides:
-        sides = [d.stddev for d in (q, p)]
-    one, two = (cast(Tensor, side).detach() for side in sides)
-    return one > two
 
 
 def _drawn(q: Distribution, p: Distribution, weights: Tensor) -> Points:

@@ -130,8 +130,7 @@ def one_pass(
         alpha = _flat(alpha if alpha.requires_grad else alpha.to(q.loc.dtype), shape)
     # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
-    halves = (torch.float16, torch.bfloat16)
-    flat = [_flat(x.float() if x.dtype in halves else x, shape) for x in parameters]
+    flat = [_flat(x.float() if x.itemsize == 2 else x, shape) for x in parameters]
     value = _OnePass.apply(*flat, alpha, link, rule, block)[0]  # type: ignore[no-untyped-call]
     return value.reshape(shape)  # type: ignore[no-any-return]
 
@@ -267,30 +266,19 @@ def block_terms(
 ) -> tuple[Tensor, ...]:
     """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
     inverse = prior_scale.reciprocal()
-    standard = Standard(
-        _finite((loc - prior_loc) * inverse),
-        _positive(scale * inverse),
-        _finite((scale - prior_scale) * inverse),
+    limits = torch.finfo(inverse.dtype)
+    # Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf.
+    delta, excess = (
+        (x * inverse).clamp(limits.min, limits.max) for x in (loc - prior_loc, scale - prior_scale)
     )
-    terms = rule(standard, alpha)
+    ratio = (scale * inverse).clamp(limits.tiny * limits.eps, limits.max)
+    terms = rule(Standard(delta, ratio, excess), alpha)
     if traced():
         # Up to torch 2.12 a compiled function whose output an in-place operation wrote has no
         # gradient, without a word. The copy is fused away.
         terms = terms._replace(value=terms.value.clone())
     d_alpha = terms.value.new_empty(0) if terms.d_alpha is None else terms.d_alpha
     return terms.value, terms.d_delta * inverse, terms.d_log_ratio / scale, d_alpha
-
-
-def _finite(number: Tensor) -> Tensor:
-    """Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf."""
-    limits = torch.finfo(number.dtype)
-    return number.clamp(limits.min, limits.max)
-
-
-def _positive(number: Tensor) -> Tensor:
-    """The same for a number above 0, which may have become 0."""
-    limits = torch.finfo(number.dtype)
-    return number.clamp(limits.tiny * limits.eps, limits.max)
 
 
 def close_to_one(excess: Tensor) -> Tensor | None:

@@ -87,34 +87,27 @@ def total(
             f"{tuple(q.event_shape)}: give a product's marginals to an estimator instead"
         )
     simple = divergence.reduced()
-    pair = _standardised(q, p)
     if not isinstance(simple, KL | ReverseKL | WeightedKL | JSG):
         raise ValueError(
             f"{divergence} is defined per weight and has no joint form for weights that depend on "
             "each other: use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
         )
+    pair = _standardised(q, p)
     if pair is not None:
-        return _closed(simple, pair)
+        if isinstance(simple, KL):
+            return pair.kl()
+        if isinstance(simple, ReverseKL):
+            return pair.reverse_kl()
+        alpha = cast(WeightedKL | JSG, simple).alpha
+        a = _each(alpha)
+        both = (1 - a) ** 2 * pair.kl() + a**2 * pair.reverse_kl()
+        return both + pair.log_z(alpha) if isinstance(simple, JSG) else both
     if isinstance(simple, JSG):
         raise ValueError(
             f"{divergence} of all weights together needs two Gaussians, got {type(q).__name__} "
             f"against {type(p).__name__}: use KL or WeightedKL, which draws estimate"
         )
     return _sampled(simple, q, p, weights)
-
-
-# Closed forms of Gaussians --------------------------------------------------------------------
-
-
-def _closed(divergence: Divergence, pair: "_LowRank | _Dense") -> Tensor:
-    if isinstance(divergence, KL):
-        return pair.kl()
-    if isinstance(divergence, ReverseKL):
-        return pair.reverse_kl()
-    alpha = cast(WeightedKL | JSG, divergence).alpha
-    a = _each(alpha)
-    both = (1 - a) ** 2 * pair.kl() + a**2 * pair.reverse_kl()
-    return both + pair.log_z(alpha) if isinstance(divergence, JSG) else both
 
 
 def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None":
@@ -178,13 +171,13 @@ class _Dense:
     tril: Tensor  # (…, n, n)
 
     def kl(self) -> Tensor:
-        own = _surplus(_diagonal(self.tril).square()) + self.delta.square()
+        own = _surplus(self.tril.diagonal(dim1=-2, dim2=-1).square()) + self.delta.square()
         return 0.5 * (own.sum(-1) + _square(self.tril.tril(-1)))
 
     def reverse_kl(self) -> Tensor:
         inverse = _solve(self.tril, _one_like(self.tril))
         far = inverse @ self.delta.unsqueeze(-1)
-        own = _surplus(_diagonal(inverse).square()).sum(-1) + _square(far)
+        own = _surplus(inverse.diagonal(dim1=-2, dim2=-1).square()).sum(-1) + _square(far)
         return 0.5 * (own + _square(inverse.tril(-1)))
 
     def log_z(self, alpha: float | Tensor) -> Tensor:
@@ -215,13 +208,9 @@ def _one_like(matrix: Tensor) -> Tensor:
     return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
 
 
-def _diagonal(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1)
-
-
 def _log_det(tril: Tensor) -> Tensor:
     """Log determinant of the matrix with this Cholesky factor."""
-    return 2 * _diagonal(tril).log().sum(-1)
+    return 2 * tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def _cholesky(matrix: Tensor) -> Tensor:
@@ -240,9 +229,6 @@ def _matrix(alpha: float | Tensor) -> float | Tensor:
     return alpha.unsqueeze(-1) if isinstance(alpha, Tensor) and alpha.dim() else alpha
 
 
-# By draws, and over members -------------------------------------------------------------------
-
-
 def _sampled(
     divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
 ) -> Tensor:
@@ -252,7 +238,10 @@ def _sampled(
             "use a prior on the whole line, or a MeanField posterior with JSA"
         )
     if isinstance(divergence, ReverseKL):
-        return _sampled_reverse_kl(q, p, 1 if weights is None else len(weights))
+        wide = p.expand(common_shape(p.batch_shape, q.batch_shape + q.event_shape))
+        draw = wide.rsample if wide.has_rsample else wide.sample
+        drawn = draw(torch.Size([1 if weights is None else len(weights)]))
+        return (log_density(wide, drawn).sum(-1) - q.log_prob(drawn)).mean(0)
     drawn = q.rsample(torch.Size([1])) if weights is None else weights
     forward = (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
     if isinstance(divergence, KL):
@@ -260,13 +249,6 @@ def _sampled(
     a = _each(cast(WeightedKL, divergence).alpha)
     reverse = _sampled(ReverseKL(), q, p, weights)
     return (1 - a) ** 2 * forward + a**2 * reverse
-
-
-def _sampled_reverse_kl(q: Distribution, p: Distribution, samples: int) -> Tensor:
-    wide = p.expand(common_shape(p.batch_shape, q.batch_shape + q.event_shape))
-    draw = wide.rsample if wide.has_rsample else wide.sample
-    drawn = draw(torch.Size([samples]))
-    return (log_density(wide, drawn).sum(-1) - q.log_prob(drawn)).mean(0)
 
 
 def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:

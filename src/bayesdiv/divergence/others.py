@@ -167,7 +167,17 @@ def _total_variation(block: Standard, _: float | Tensor) -> Terms:
     narrow = torch.where(swap, inverse, ratio)
     # 1 - r² of the narrower side, from factors of which none overflows.
     deficit = torch.where(swap, (excess * inverse) * (more * inverse), -excess * more)
-    low, high = _roots(near, narrow, deficit)
+    # Where ½(1-r²) ε² - δ r ε - (½δ² - log r) = 0, by the formula that does not cancel.
+    slope, constant = near * narrow, 0.5 * near * near - narrow.log()
+    spread = (slope * slope + 2 * deficit * constant).sqrt()
+    sign = torch.where(slope < 0, -1.0, 1.0).to(slope)
+    sum_ = 0.5 * (slope + sign * spread)
+    # Equal distributions have no root, equal scales one: beyond 40 scales no mass is left.
+    far = torch.where(deficit > 0, 2 * sum_ / deficit, sign * math.inf)
+    close = torch.where(sum_ == 0, 0.0, -constant / sum_)
+    far = torch.where(sum_ == 0, 0.0, far).clamp(-40.0, 40.0)
+    close = close.clamp(-40.0, 40.0)
+    low, high = torch.minimum(far, close), torch.maximum(far, close)
     # In units of the narrower side ε, and of the wider one δ + r ε.
     mass = _between(low, high) - _between(near + narrow * low, near + narrow * high)
     bell_low, bell_high = _bell(low), _bell(high)
@@ -178,20 +188,6 @@ def _total_variation(block: Standard, _: float | Tensor) -> Terms:
         torch.where(swap, by_delta * inverse, by_delta),
         torch.where(swap, -by_log_ratio - near * by_delta, by_log_ratio),
     )
-
-
-def _roots(delta: Tensor, ratio: Tensor, deficit: Tensor) -> tuple[Tensor, Tensor]:
-    """Where ½(1-r²) ε² - δ r ε - (½δ² - log r) = 0, by the formula that does not cancel."""
-    slope, constant = delta * ratio, 0.5 * delta * delta - ratio.log()
-    spread = (slope * slope + 2 * deficit * constant).sqrt()
-    sign = torch.where(slope < 0, -1.0, 1.0).to(slope)
-    sum_ = 0.5 * (slope + sign * spread)
-    # Equal distributions have no root, equal scales one: beyond 40 scales no mass is left.
-    far = torch.where(deficit > 0, 2 * sum_ / deficit, sign * math.inf)
-    close = torch.where(sum_ == 0, 0.0, -constant / sum_)
-    far = torch.where(sum_ == 0, 0.0, far).clamp(-40.0, 40.0)
-    close = close.clamp(-40.0, 40.0)
-    return torch.minimum(far, close), torch.maximum(far, close)
 
 
 def _between(low: Tensor, high: Tensor) -> Tensor:

@@ -20,9 +20,19 @@ def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
     if offers(distribution, "icdf"):
         found = distribution.icdf(levels)
     elif offers(distribution, "cdf"):
-        found = _bisected(distribution, levels)
+        bottom, top = edges(distribution)
+        low, high = torch.full_like(levels, -690.0), torch.full_like(levels, 690.0)
+        for _ in range(64):
+            middle = (low + high) / 2
+            below = distribution.cdf(_spread(middle, bottom, top)) < levels
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        found = _spread((low + high) / 2, bottom, top)
     else:
-        found = _drawn(distribution, levels)
+        with torch.random.fork_rng(devices=[levels.device] if levels.is_cuda else []):
+            torch.manual_seed(0)
+            draws = distribution.sample(torch.Size([_DRAWS])).sort(0).values
+        places = levels.reshape(len(levels), -1)[:, 0] * (_DRAWS - 1)  # the same for every weight
+        found = draws[[math.floor(place) for place in places.tolist()]]
     middle = found[len(found) // 2]
     return torch.where(found.isfinite(), found, torch.where(middle.isfinite(), middle, 0.0))
 
@@ -36,16 +46,6 @@ def offers(distribution: Distribution, name: str) -> bool:
     return own is not getattr(Distribution, name)
 
 
-def _bisected(distribution: Distribution, levels: Tensor) -> Tensor:
-    bottom, top = edges(distribution)
-    low, high = torch.full_like(levels, -690.0), torch.full_like(levels, 690.0)
-    for _ in range(64):
-        middle = (low + high) / 2
-        below = distribution.cdf(_spread(middle, bottom, top)) < levels
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return _spread((low + high) / 2, bottom, top)
-
-
 def _spread(u: Tensor, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:
     """The support as a function of the line, so that all orders of magnitude are searched."""
     if low is None and high is None:
@@ -53,11 +53,3 @@ def _spread(u: Tensor, low: Tensor | float | None, high: Tensor | float | None) 
     if high is None:
         return low + u.exp()  # type: ignore[operator]
     return high - (-u).exp() if low is None else low + (high - low) * u.sigmoid()
-
-
-def _drawn(distribution: Distribution, levels: Tensor) -> Tensor:
-    with torch.random.fork_rng(devices=[levels.device] if levels.is_cuda else []):
-        torch.manual_seed(0)
-        draws = distribution.sample(torch.Size([_DRAWS])).sort(0).values
-    places = levels.reshape(len(levels), -1)[:, 0] * (_DRAWS - 1)  # the same for every weight
-    return draws[[math.floor(place) for place in places.tolist()]]
