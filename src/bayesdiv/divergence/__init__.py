@@ -6,8 +6,8 @@ from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.estimators import Estimator, NoExactForm
 from bayesdiv.divergence.geometric import JSG, UnmodifiedJSG, WeightedKL
 from bayesdiv.divergence.kl import KL, ReverseKL
-from bayesdiv.divergence.learned import LearnedAlpha
 from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
+from bayesdiv.divergence.skewed import LearnedAlpha
 
 __all__ = [
     "JSA",

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from bayesdiv.divergence.densities import edges, log_density, mixed
-from bayesdiv.divergence.quantiles import quantiles
+from bayesdiv.divergence.densities import edges, log_density, mixed, quantiles
 
 # 0.1587 and 0.8413 are one standard deviation of a Gaussian to either side.
 _LEVELS = (1e-12, 1e-6, 1e-3, 0.1587, 0.5, 0.8413, 1 - 1e-3, 1 - 1e-6, 1 - 1e-12)
