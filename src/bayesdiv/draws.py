@@ -5,7 +5,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -77,11 +77,9 @@ class Vectorized(Over):
         if compiling():
             return together(*weights)
         try:
-            with (
-                _attention_by_products(weights[0].device),
-                autocast_under_vmap(weights[0].device),
-                disable_saved_tensors_hooks(_HOOKS),
-            ):
+            device = weights[0].device
+            hooks = disable_saved_tensors_hooks(_HOOKS)
+            with _shared.using(device), autocast_under_vmap(device), hooks:
                 return together(*weights)
         except RuntimeError as error:
             told = str(error).lower()
@@ -115,7 +113,9 @@ class Looped(Over):
 
 
 class _Shared:
-    """Settings that all threads share: the first who needs them sets them, the last restores."""
+    """Attention without the fused kernels that have no rule, or a broken one, for `torch.vmap`."""
+
+    # All threads share the setting: the first who needs it sets it, the last restores.
 
     def __init__(self) -> None:
         self.lock, self.users, self.settings = threading.Lock(), 0, ExitStack()
@@ -138,11 +138,6 @@ class _Shared:
 _shared = _Shared()
 if hasattr(os, "register_at_fork"):  # whose child has none of the threads that would restore them
     os.register_at_fork(after_in_child=_shared.__init__)  # type: ignore[misc]
-
-
-def _attention_by_products(device: torch.device) -> AbstractContextManager[None]:
-    """Attention without the fused kernels that have no rule, or a broken one, for `torch.vmap`."""
-    return _attention_alone(device) if compiling() else _shared.using(device)
 
 
 @contextmanager
@@ -329,7 +324,11 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
             " ".join(str(error.__cause__).split())[:200],
         )
     _has_rules.setdefault(model, {})[model.training] = False
-    _restore(before)
+    with torch.no_grad():
+        for owner, name, tensor, value in before:
+            owner._buffers[name] = tensor
+            if not torch.equal(tensor, value):
+                tensor.copy_(value)
     torch.set_rng_state(random)
     for card, state in zip(cards, on_cards, strict=True):
         torch.cuda.set_rng_state(state, card)
@@ -349,14 +348,6 @@ def _buffers(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
         for name, tensor in owner._buffers.items()
         if tensor is not None and tensor.numel()
     ]
-
-
-def _restore(buffers: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
-    with torch.no_grad():
-        for owner, name, tensor, value in buffers:
-            owner._buffers[name] = tensor
-            if not torch.equal(tensor, value):
-                tensor.copy_(value)
 
 
 def _convolves(model: nn.Module) -> bool:

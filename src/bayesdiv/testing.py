@@ -152,7 +152,10 @@ def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
         _check_shapes(make)
         _check_dtypes(make)
         _check_draws(make, _bent(make))
-        _check_state(make)
+        one, other = _bent(make), _bent(make)
+        _module(other).load_state_dict(_module(one).state_dict())
+        told = "must have all that its draws depend on in its state dict"
+        _require(_same_draws(one, other), make, told)
         _check_density(make, _bent(make), samples)
 
 
@@ -248,14 +251,6 @@ def _check_draws(make: PosteriorFor, posterior: Posterior) -> None:
     _require(math.isclose(slope, rise, rel_tol=1e-4, abs_tol=1e-4), make, told)
 
 
-def _check_state(make: PosteriorFor) -> None:
-    """That another posterior with the same state draws the same weights."""
-    one, other = _bent(make), _bent(make)
-    _module(other).load_state_dict(_module(one).state_dict())
-    told = "must have all that its draws depend on in its state dict"
-    _require(_same_draws(one, other), make, told)
-
-
 def _check_density(make: PosteriorFor, posterior: Posterior, samples: int) -> None:
     drawn = posterior.rsample(samples).detach()
     density = _density(posterior, drawn)
@@ -317,7 +312,11 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
         torch.manual_seed(0)
         given = torch.randn(4, 5, outputs, requires_grad=True)
         conditional = likelihood(given)
-        _check_conditional(likelihood, conditional)
+        told = f"must return a distribution, got {type(conditional).__name__}"
+        _require(isinstance(conditional, Distribution), likelihood, told)
+        shape = tuple(cast(Distribution, conditional).batch_shape)
+        told = f"must return batch shape (4, 5) for outputs of 4 draws and 5 rows, got {shape}"
+        _require(shape == (4, 5), likelihood, told)
         _check_targets(likelihood, conditional, given)
         predictive = Predictive(conditional)
         drawn = predictive.sample(samples)
@@ -325,14 +324,6 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
             _check_classes(likelihood, predictive, drawn)
         else:
             _check_numbers(likelihood, predictive, drawn)
-
-
-def _check_conditional(likelihood: nn.Module, conditional: object) -> None:
-    told = f"must return a distribution, got {type(conditional).__name__}"
-    _require(isinstance(conditional, Distribution), likelihood, told)
-    shape = tuple(cast(Distribution, conditional).batch_shape)
-    told = f"must return batch shape (4, 5) for outputs of 4 draws and 5 rows, got {shape}"
-    _require(shape == (4, 5), likelihood, told)
 
 
 def _check_targets(likelihood: nn.Module, conditional: Distribution, outputs: Tensor) -> None:

@@ -74,21 +74,16 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
     loc = q.mean
     few = samples * loc.numel() < MANY
     if few or not isinstance(q, Normal) or not _eager(loc) or loc.dtype not in _DTYPES:
-        return _at_once(loc, q.stddev, samples, dtype, seed)
-    noise = _noise(loc, samples, seed)
-    plan = _Plan(isinstance(q, SoftplusNormal), None, noise, dtype or loc.dtype)
+        # Operations of torch, which a compiler and `vmap` take; the noise is kept. One draw without
+        # an axis of its own: its backward pass then copies and sums nothing.
+        shape = loc.shape if samples == 1 else (samples, *loc.shape)
+        noise = standard_normal(shape, loc, None if seed is None else int(seed))
+        made = torch.addcmul(loc, q.stddev, noise).to(dtype or loc.dtype)
+        return made.unsqueeze(0) if samples == 1 else made
+    again = _noise(loc, samples, seed)
+    plan = _Plan(isinstance(q, SoftplusNormal), None, again, dtype or loc.dtype)
     drawn, _ = _through(plan, loc.reshape(-1), _raw(q).reshape(-1))
     return cast(Tensor, drawn).reshape(samples, *loc.shape)
-
-
-def _at_once(loc: Tensor, scale: Tensor, samples: int, dtype: Dtype, seed: Seed) -> Tensor:
-    """Operations of torch, which a compiler and `vmap` take; the noise is kept."""
-    # One draw without an axis of its own: its backward pass then copies and sums nothing.
-    shape = loc.shape if samples == 1 else (samples, *loc.shape)
-    noise = standard_normal(shape, loc, None if seed is None else int(seed))
-    drawn = torch.addcmul(loc, scale, noise)
-    drawn = drawn if dtype is None else drawn.to(dtype)
-    return drawn.unsqueeze(0) if samples == 1 else drawn
 
 
 def _eager(loc: Tensor) -> bool:
@@ -292,9 +287,23 @@ def _with_draws(
     elif lever is not None and noise.samples == 1:
         by_loc, by_raw = by_drawn[0].to(raw.dtype), lever.mul_(by_drawn[0])
     elif lever is not None and drawn is not None:
-        by_loc, by_raw = _recovered(by_drawn, drawn, loc, lever)
-    else:
-        return _made_again(plan, found, by_drawn, raw)
+        # The draws hold their noise, times the scale: Σ g and Σ g (w - loc) ∂ log scale / ∂ rho.
+        by_loc, by_raw = loc.new_empty(len(loc)), lever
+        for start, end in _cuts(len(loc)):
+            g = by_drawn[:, start:end]
+            total = torch.sum(g, 0, out=by_loc[start:end])
+            by_log_scale = _product(g, drawn[:, start:end])
+            lever[start:end] *= by_log_scale.addcmul_(loc[start:end], total, value=-1)
+    else:  # the noise is made from its seed once more
+        by_loc = _added(by_drawn, raw.dtype)
+        by_raw = torch.zeros_like(raw) if found is None else found[1]
+        for start, end in _cuts(len(raw)):
+            bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
+            for sample, row in enumerate(by_drawn):
+                by_scale.addcmul_(noise.block(sample, start, bare), row[start:end].to(bare.dtype))
+            slope = plan.slope(bare)
+            by_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
+        return by_loc if found is None else found[0].add_(by_loc), by_raw
     return (by_loc, by_raw) if found is None else (found[0].add_(by_loc), found[1].add_(by_raw))
 
 
@@ -308,30 +317,6 @@ def _product(ones: Tensor, twos: Tensor) -> Tensor:
     for row in range(1, len(ones)):
         total.addcmul_(ones[row].to(total.dtype), twos[row])
     return total
-
-
-def _recovered(by_drawn: Tensor, drawn: Tensor, loc: Tensor, lever: Tensor) -> _Gradients:
-    """Σ g and Σ g (w - loc) ∂ log scale / ∂ rho: the draws hold their noise, times the scale."""
-    by_loc = loc.new_empty(len(loc))
-    for start, end in _cuts(len(loc)):
-        g = by_drawn[:, start:end]
-        total = torch.sum(g, 0, out=by_loc[start:end])
-        by_log_scale = _product(g, drawn[:, start:end])
-        lever[start:end] *= by_log_scale.addcmul_(loc[start:end], total, value=-1)
-    return by_loc, lever
-
-
-def _made_again(plan: _Plan, found: _Gradients | None, by_drawn: Tensor, raw: Tensor) -> _Gradients:
-    """Σ g and Σ g ε σ'(rho), the noise made from its seed once more, added to those found."""
-    noise, by_loc = cast(_Noise, plan.noise), _added(by_drawn, raw.dtype)
-    d_loc, d_raw = (by_loc, torch.zeros_like(raw)) if found is None else found
-    for start, end in _cuts(len(raw)):
-        bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
-        for sample, row in enumerate(by_drawn):
-            by_scale.addcmul_(noise.block(sample, start, bare), row[start:end].to(bare.dtype))
-        slope = plan.slope(bare)
-        d_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
-    return by_loc if found is None else d_loc.add_(by_loc), d_raw
 
 
 def _to_differentiate(

@@ -65,10 +65,5 @@ def jsg_total(
     share = square.mul_(inverse_v)  # r²/v
     half_d_c = share.mul(2 * b**3).sub_(c).addcmul_(share, c, value=-b)
     slope = inverse_v.mul_(-a * b).add_(inverse_square, alpha=a**2).add_(b**2)
-    d_log_ratio = delta_square.mul_(half_d_c).addcmul_(_excess(ratio), slope)
+    d_log_ratio = delta_square.mul_(half_d_c).addcmul_(ratio.add(1).mul_(ratio - 1), slope)
     return Total(value, delta.mul_(c).mul_(inverse), d_log_ratio.div_(scale))
-
-
-def _excess(ratio: Tensor) -> Tensor:
-    """The ratio's square less 1, from factors that lose no digits."""
-    return ratio.add(1).mul_(ratio - 1)

@@ -76,7 +76,14 @@ def library() -> ctypes.CDLL | None:
         _log.info("there is no C compiler: JS-A and draws of many weights take several passes")
         return None
     try:
-        return _compiled(compiler)
+        with TemporaryDirectory(prefix="bayesdiv-", ignore_cleanup_errors=True) as folder:
+            made = Path(folder) / "native.so"
+            command = [*compiler, *_FLAGS, "-shared", str(SOURCE), "-o", str(made), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            found = ctypes.CDLL(str(made))
+        found.chunk_size.restype = ctypes.c_int64
+        found.table_sums.restype = found.normals.restype = None
+        return found
     except (OSError, subprocess.SubprocessError) as error:
         told = getattr(error, "stderr", None) or str(error).encode()
         line = " ".join(told.decode(errors="replace").split())[:200]
@@ -90,17 +97,6 @@ def _command(text: str) -> list[str]:
         return shlex.split(text) or ["cc"]
     except ValueError:  # a quotation without its end: no command, and told as one
         return [text]
-
-
-def _compiled(compiler: list[str]) -> ctypes.CDLL:
-    with TemporaryDirectory(prefix="bayesdiv-", ignore_cleanup_errors=True) as folder:
-        made = Path(folder) / "native.so"
-        command = [*compiler, *_FLAGS, "-shared", str(SOURCE), "-o", str(made), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        found = ctypes.CDLL(str(made))
-    found.chunk_size.restype = ctypes.c_int64
-    found.table_sums.restype = found.normals.restype = None
-    return found
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:

@@ -185,11 +185,18 @@ def built(mixture: Mixture) -> Tensor:
     along_eta, along_distance, count = BUILT_FROM
     columns = np.linspace(0, FARTHEST, COLUMNS + 1)
     distance, by_distance = _chebyshev(columns, 0, FARTHEST, along_distance)
-    parts = []
+    nodes, parts = equally_spaced(count, window(count, mixture)), []
     for low, high in ((LOWEST, 0), (0, HIGHEST)):
         rows = np.linspace(low, high, HIGHEST * STEPS + 1)[low == 0 :]
         eta, by_eta = _chebyshev(rows, low, high, along_eta)
-        values = _exact(mixture, eta[:, None], distance, count)
+        # The divergence at all pairs of a column of η and a row of D.
+        ratio = np.exp(eta)[:, None]
+        excess = np.expm1(eta)[:, None]
+        sides = np.broadcast_arrays(distance * np.sqrt(1 + ratio**2), ratio, excess)
+        flat = [torch.from_numpy(side.reshape(-1)).split(4096) for side in sides]
+        blocks = map(Standard, *flat)
+        pieces = [one_sided(block, mixture, nodes).value for block in blocks]
+        values = torch.cat(pieces).reshape(sides[0].shape).numpy()
         orders = ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2))
         parts.append([by_eta[one] @ values @ by_distance[two].T for one, two in orders])
     whole = [np.concatenate(halves).reshape(-1) for halves in zip(*parts, strict=True)]
@@ -208,15 +215,3 @@ def _chebyshev(
         chebyshev.chebvander(at, count - 1 - k) @ chebyshev.chebder(one, k, 1 / half) @ fitted
         for k in range(3)
     ]
-
-
-def _exact(mixture: Mixture, eta: Numbers, distance: Numbers, count: int) -> Numbers:
-    """The divergence at all pairs of a column of η and a row of D."""
-    ratio = np.exp(eta)
-    sides = np.broadcast_arrays(distance * np.sqrt(1 + ratio**2), ratio, np.expm1(eta))
-    flat = [torch.from_numpy(side.reshape(-1)).split(4096) for side in sides]
-    nodes = equally_spaced(count, window(count, mixture))
-    pieces = [
-        one_sided(Standard(*piece), mixture, nodes).value for piece in zip(*flat, strict=True)
-    ]
-    return torch.cat(pieces).reshape(sides[0].shape).numpy()

@@ -255,20 +255,16 @@ class _Pass(torch.autograd.Function):
         found: Iterable[Tensor]
         if torch.is_grad_enabled() and ctx.rule[0] == Program.NOTHING.value:
             _, rho, _, _, _, seed = ctx.saved_tensors
-            found = _differentiable(cast(Tensor, by_drawn), rho, seed)
+            by_drawn = cast(Tensor, by_drawn)
+            one = torch.full_like(rho, math.log(math.expm1(1.0)))
+            noise = draw(torch.zeros_like(rho), one, len(by_drawn), seed=seed)
+            long = by_drawn.float()
+            found = long.sum(0), (long * noise).sum(0) * rho.sigmoid()
         else:
             found = _backward(by_drawn, by_total, *ctx.saved_tensors, *ctx.rule)
             if torch.is_grad_enabled():
                 found = (refuse_second(one, *ctx.saved_tensors[:2]) for one in found)
         return (*found, *(None,) * 9)
-
-
-def _differentiable(by_drawn: Tensor, rho: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients to be differentiated once more: the same noise, as draws of scale 1."""
-    one = torch.full_like(rho, math.log(math.expm1(1.0)))
-    noise = draw(torch.zeros_like(rho), one, len(by_drawn), seed=seed)
-    long = by_drawn.float()
-    return long.sum(0), (long * noise).sum(0) * rho.sigmoid()
 
 
 _SIDES = "Tensor loc, Tensor rho, Tensor prior_loc, Tensor prior_scale, Tensor? table, Tensor? seed"

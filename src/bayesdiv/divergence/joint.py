@@ -98,10 +98,9 @@ def total(
             return pair.kl()
         if isinstance(simple, ReverseKL):
             return pair.reverse_kl()
-        alpha = cast(WeightedKL | JSG, simple).alpha
-        a = _each(alpha)
+        a = _each(simple.alpha)
         both = (1 - a) ** 2 * pair.kl() + a**2 * pair.reverse_kl()
-        return both + pair.log_z(alpha) if isinstance(simple, JSG) else both
+        return both + pair.log_z(simple.alpha) if isinstance(simple, JSG) else both
     if isinstance(simple, JSG):
         raise ValueError(
             f"{divergence} of all weights together needs two Gaussians, got {type(q).__name__} "

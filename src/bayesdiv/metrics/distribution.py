@@ -40,34 +40,27 @@ def crps(predictive: Predictive, y: Tensor, count: int = 2000) -> Tensor:
         tensor(0.4181)
     """
     y = numbers(predictive, y)
-    if isinstance(predictive.marginals, Normal):
-        return _gaussian_crps(predictive.marginals, y).mean()
-    return _sampled_crps(predictive.sample(count), y).mean()
-
-
-def _gaussian_crps(each: Normal, y: Tensor) -> Tensor:
-    """The mean over draws and over pairs of draws of E|X|, X Gaussian."""
-    to_target = _absolute(y - each.loc, each.scale).mean(0)
-    between = torch.zeros_like(to_target)
-    for loc, scale in zip(each.loc, each.scale, strict=True):  # all pairs at once need S² B numbers
-        between += _absolute(each.loc - loc, torch.hypot(each.scale, scale)).mean(0)
-    return to_target - 0.5 * between / len(each.loc)
+    each = predictive.marginals
+    if isinstance(each, Normal):
+        to_target = _absolute(y - each.loc, each.scale).mean(0)
+        between = torch.zeros_like(to_target)
+        # One by one: all pairs of draws at once need S² B numbers.
+        for loc, scale in zip(each.loc, each.scale, strict=True):
+            between += _absolute(each.loc - loc, torch.hypot(each.scale, scale)).mean(0)
+        return (to_target - 0.5 * between / len(each.loc)).mean()
+    if count < 2:
+        raise ValueError(f"count must be at least 2, got {count}")
+    drawn = predictive.sample(count)
+    # Of pairs of different samples in ascending order, E|Y - Y'| is a weighted sum.
+    weights = torch.arange(1 - count, count, 2).to(drawn) / (count * (count - 1))
+    half: Tensor = torch.tensordot(weights, drawn.sort(0).values, dims=1)
+    return ((drawn - y).abs().mean(0) - half).mean()
 
 
 def _absolute(loc: Tensor, scale: Tensor) -> Tensor:
     """E|X| of a Gaussian: 2 scale φ(z) + loc (2 Φ(z) - 1), z = loc/scale."""
     z = loc / scale
     return scale * math.sqrt(2 / math.pi) * torch.exp(-0.5 * z * z) + loc * torch.erf(z / 2**0.5)
-
-
-def _sampled_crps(drawn: Tensor, y: Tensor) -> Tensor:
-    """By pairs of different samples: in ascending order, E|Y - Y'| is a weighted sum."""
-    count = len(drawn)
-    if count < 2:
-        raise ValueError(f"count must be at least 2, got {count}")
-    weights = torch.arange(1 - count, count, 2).to(drawn) / (count * (count - 1))
-    half: Tensor = torch.tensordot(weights, drawn.sort(0).values, dims=1)
-    return (drawn - y).abs().mean(0) - half
 
 
 def pit(predictive: Predictive, y: Tensor) -> Tensor:

@@ -106,7 +106,10 @@ class Bayesian(nn.Module):
             parts = _widened(parts, self.layout, full)
         tensors = self.layout.named(parts)
         for name, owner, last in self._rounded:
-            tensors[name] = _no_wider(tensors[name], dtype_of(owner, last))
+            tensor = tensors[name]
+            dtype = dtype_of(owner, last)
+            wider = torch.finfo(tensor.dtype).bits > torch.finfo(dtype).bits
+            tensors[name] = tensor.to(dtype) if wider else tensor
         return tensors
 
     def q(self) -> Distribution:
@@ -191,12 +194,6 @@ def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tup
 def _parametrizes(name: str) -> bool:
     """Whether a weight is computed from this tensor, by torch's parametrizations old and new."""
     return "parametrizations." in name or name.endswith(("_orig", "_g", "_v"))
-
-
-def _no_wider(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """In this dtype, unless the tensor was drawn in one with fewer bits."""
-    wider = torch.finfo(tensor.dtype).bits > torch.finfo(dtype).bits
-    return tensor.to(dtype) if wider else tensor
 
 
 def _listed(names: list[str]) -> str:

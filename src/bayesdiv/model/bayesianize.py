@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
@@ -119,19 +119,15 @@ def _distributions(
     loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
     loc = loc.to(torch.promote_types(loc.dtype, torch.float32))  # half precision cannot be trained
     made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
-    scale = start * _scale_of(made, loc)
-    q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
-    return layout, q(loc, scale), made.to(loc)
-
-
-def _scale_of(prior: nn.Module, loc: Tensor) -> Tensor:
-    scale = prior_scale(prior()).to(loc)
+    scale = prior_scale(made()).to(loc)
     if scale.dim() and scale.shape[-1] not in (1, loc.shape[-1]):
         raise ValueError(
             f"the prior must have one number for all or one per weight, {loc.shape[-1]}, got "
             f"{scale.shape[-1]}: give a function of layout and weights that makes it"
         )
-    return scale.expand_as(loc)
+    scale = start * scale.expand_as(loc)
+    q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
+    return layout, q(loc, scale), made.to(loc)
 
 
 def _shaped(
@@ -160,7 +156,9 @@ def _check_some(module: nn.Module, chosen: _Chosen) -> None:
     if chosen:
         return
     kind = type(module).__name__
-    if _quantised(module):
+    packed = any("quantized" in type(part).__module__ for part in module.modules())
+    kinds = {parameter.dtype for parameter in module.parameters()}
+    if packed or bool(kinds & {torch.int8, torch.uint8}):
         raise ValueError(
             f"the weights of {kind} are quantised, which no posterior can move: make the module "
             "Bayesian before it is quantised, or give it adapters and make those Bayesian"
@@ -168,13 +166,6 @@ def _check_some(module: nn.Module, chosen: _Chosen) -> None:
     frozen = not any(parameter.requires_grad for parameter in module.parameters())
     hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
     raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
-
-
-def _quantised(module: nn.Module) -> bool:
-    """Whether weights are packed integers, as parameters or out of sight in torch's own layers."""
-    packed = any("quantized" in type(part).__module__ for part in module.modules())
-    kinds = {parameter.dtype for parameter in module.parameters()}
-    return packed or bool(kinds & {torch.int8, torch.uint8})
 
 
 def _check(chosen: _Chosen) -> None:

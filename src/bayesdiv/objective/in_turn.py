@@ -85,13 +85,8 @@ class _InTurn(torch.autograd.Function):
                 "draws that run in turn have gradients for one backward pass: give "
                 "over=Vectorized() for a second one"
             )
-        return (
-            None,
-            None,
-            None,
-            None,
-            *(g if g is None else g.mul_(grad.to(g.device)) for g in gradients),
-        )
+        scaled = [g if g is None else g.mul_(grad.to(g.device)) for g in gradients]
+        return None, None, None, None, *scaled
 
 
 def _differentiated(
@@ -104,24 +99,14 @@ def _differentiated(
     with torch.enable_grad():
         part = make()
     if part.total.requires_grad:
-        for index, new in enumerate(_own(differentiate(part.total, parameters))):
-            gradients[index] = _added(gradients[index], new)
+        seen: set[int] = set()
+        for index, new in enumerate(differentiate(part.total, parameters)):
+            if new is None:
+                continue
+            # With memory of its own, so that it can be added to in place.
+            if new.data_ptr() in seen or 0 in new.stride():
+                new = new.clone(memory_format=torch.contiguous_format)
+            seen.add(new.data_ptr())
+            sofar = gradients[index]
+            gradients[index] = new if sofar is None else sofar.add_(new)
     return Part(part.total.detach(), part.each.detach())
-
-
-def _own(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The gradients, each with memory of its own, so that they can be added to in place."""
-    seen: set[int] = set()
-    own: list[Tensor | None] = []
-    for one in gradients:
-        if one is not None and (one.data_ptr() in seen or 0 in one.stride()):
-            one = one.clone(memory_format=torch.contiguous_format)
-        seen.update([] if one is None else [one.data_ptr()])
-        own.append(one)
-    return own
-
-
-def _added(sofar: Tensor | None, new: Tensor | None) -> Tensor | None:
-    if sofar is None or new is None:
-        return new if sofar is None else sofar
-    return sofar.add_(new)

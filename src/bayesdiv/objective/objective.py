@@ -262,25 +262,31 @@ class Objective(nn.Module):
     ) -> tuple[tuple[_Kind, Prepared], tuple[Distribution, _Sources] | None, bool]:
         """The rule of a module, its prior if that may be kept, whether it needs the draws."""
         q, p = module.q(), module.p()
-        return (_kind(q, p), self._found(q, p)), _fixed_prior(module, p), self._samples(q, p)
+        learned = [own for own in module.prior.parameters() if own.requires_grad]
+        fixed = not learned and not [*module.prior.children()] and module.layout.size <= SMALL
+        way = self.estimator
+        if isinstance(way, Auto) and not q.event_shape:
+            way = way.choose(self.divergence.reduced(), q, p)
+        samples = bool(q.event_shape) or not isinstance(way, Exact | Quadrature)
+        kept = (p, _sources(module)) if fixed else None
+        return (_kind(q, p), self._found(q, p)), kept, samples
 
     def _found(self, q: Distribution, p: Distribution) -> Prepared:
         """The rule for pairs like this one, of a product, of its members or of all weights."""
         if isinstance(q, joint.Members):
             each, own = joint.by_member(q, p)
             if not each.event_shape:
-                return _of_members(prepare(self.estimator, self.divergence, each, own))
+                rule = prepare(self.estimator, self.divergence, each, own)
+
+                def mean_total(q: Distribution, p: Distribution, _: Tensor | None) -> Tensor:
+                    totals = rule.total(*joint.by_member(cast(joint.Members, q), p))
+                    return totals.mean(-1, keepdim=True)
+
+                return Prepared(mean_total)
         if not q.event_shape:
             return prepare(self.estimator, self.divergence, q, p)
         divergence = self.divergence
         return Prepared(lambda q, p, drawn: joint.total(divergence, q, p, drawn).unsqueeze(-1))
-
-    def _samples(self, q: Distribution, p: Distribution) -> bool:
-        """Whether the divergence may need the draws."""
-        way = self.estimator
-        if isinstance(way, Auto) and not q.event_shape:
-            way = way.choose(self.divergence.reduced(), q, p)
-        return bool(q.event_shape) or not isinstance(way, Exact | Quadrature)
 
     def _known_of(self, model: nn.Module) -> _Known | None:
         known = self._known
@@ -312,19 +318,15 @@ class Objective(nn.Module):
     def _one_drawn(
         self, model: nn.Module, index: int, module: Bayesian, samples: int
     ) -> tuple[Tensor, Tensor]:
-        if not _is_product_draw(module):
+        if type(module.posterior) is not MeanField:
             drawn = module.draw(samples, autocast_dtype(module.loc.device))
             return drawn, self._total(index, module, drawn)
-        q, p = module.q(), self._prior(model, index, module)
+        known = self._known_of(model)
+        kept = None if known is None or torch.compiler.is_compiling() else known.priors[index]
+        q, p = module.q(), (module.p() if kept is None or kept[1] != _sources(module) else kept[0])
         rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
         drawn, total = rule.draw_and_total(q, p, samples, dtype)
         return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
-
-    def _prior(self, model: nn.Module, index: int, module: Bayesian) -> Distribution:
-        """The prior; a small one is made once, as long as what it is made from stays."""
-        known = self._known_of(model)
-        kept = None if known is None or torch.compiler.is_compiling() else known.priors[index]
-        return module.p() if kept is None or kept[1] != _sources(module) else kept[0]
 
     def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
         """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
@@ -432,30 +434,9 @@ def _kind(q: Distribution, p: Distribution) -> _Kind:
     return type(q), type(p), q.mean.dtype, q.mean.device
 
 
-def _of_members(rule: Prepared) -> Prepared:
-    """The rule for an ensemble of products: the mean of its members' totals, by the backend."""
-
-    def each(q: Distribution, p: Distribution, _: Tensor | None) -> Tensor:
-        return rule.total(*joint.by_member(cast(joint.Members, q), p)).mean(-1, keepdim=True)
-
-    return Prepared(each)
-
-
-def _fixed_prior(module: Bayesian, prior: Distribution) -> tuple[Distribution, _Sources] | None:
-    """The prior, if it is small and has nothing to learn, so that it may be kept."""
-    learned = [p for p in module.prior.parameters() if p.requires_grad]
-    parts = [*learned, *module.prior.children()]
-    return None if parts or module.layout.size > SMALL else (prior, _sources(module))
-
-
 def _sources(module: Bayesian) -> _Sources:
     held = (*module.prior._buffers.values(), *module.prior._parameters.values())
     return tuple((id(tensor), tensor._version) for tensor in held if tensor is not None)
-
-
-def _is_product_draw(module: Bayesian) -> bool:
-    """Whether draws of the posterior are draws of its marginals, which one pass may make."""
-    return type(module.posterior) is MeanField
 
 
 def _finite_sum(each: Tensor) -> Tensor:

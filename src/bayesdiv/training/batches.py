@@ -48,7 +48,14 @@ class Batches:
     ) -> None:
         self.seeds = None if isinstance(seed, int) else list(seed)
         axes = 1 if self.seeds is None else 2
-        _check(leaves(x), y, size, axes)
+        for tensor in leaves(x):
+            if tensor.shape[:axes] != y.shape[:axes]:
+                one, two = (len(s) if axes == 1 else tuple(s.shape[:axes]) for s in (tensor, y))
+                raise ValueError(f"x and y must have as many examples, got {one} and {two}")
+        if y.shape[:axes].numel() == 0:
+            raise ValueError("there must be at least one example, got 0")
+        if size < 1:
+            raise ValueError(f"size must be at least 1, got {size}")
         if self.seeds is not None and len(self.seeds) != len(y):
             raise ValueError(f"seed must be one per trial, {len(y)}, got {len(self.seeds)}")
         self.x, self.y, self.size, self.seed = x, y, size, seed
@@ -103,17 +110,6 @@ def _taken(values: Tensor, places: Tensor, trial: Tensor | None) -> Tensor:
     if values.dim() != 4 or values.is_contiguous():
         return values.index_select(0, places)
     return values.permute(0, 2, 3, 1).index_select(0, places).permute(0, 3, 1, 2)
-
-
-def _check(x: Sequence[Tensor], y: Tensor, size: int, axes: int) -> None:
-    for tensor in x:
-        if tensor.shape[:axes] != y.shape[:axes]:
-            one, two = (len(s) if axes == 1 else tuple(s.shape[:axes]) for s in (tensor, y))
-            raise ValueError(f"x and y must have as many examples, got {one} and {two}")
-    if y.shape[:axes].numel() == 0:
-        raise ValueError("there must be at least one example, got 0")
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
 
 
 def pair(batch: Any) -> Batch:

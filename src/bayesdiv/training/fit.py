@@ -200,9 +200,20 @@ def check(
     modules = bayesian_modules(model)
     trials = modules[0].loc.shape[:-1] if modules else torch.Size()
     objective.strength.check(trials)
-    _check_alpha(objective, trials)
+    alpha = getattr(objective.divergence, "alpha", None)
+    if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
+        raise ValueError(
+            f"alpha given as a tensor must have shape {(*trials, 1)}, one per trial, got "
+            f"{tuple(alpha.shape)}"
+        )
     if isinstance(batches, Batches):
-        _check_trials(batches, trials)
+        seeds = () if batches.seeds is None else (len(batches.seeds),)
+        if seeds != tuple(trials):
+            raise ValueError(
+                f"batches must have one seed per trial of a stack of {trials.numel()}, x and y "
+                "that begin with the axes (trials, rows), got x of "
+                f"{tuple(leaves(batches.x)[0].shape)}"
+            )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, part in (("model", model), ("objective", objective)):
         for key, parameter in part.named_parameters():
@@ -211,24 +222,6 @@ def check(
                     f"the optimizer must hold every parameter of the {name} that is to learn, it "
                     f"lacks {key}: add {name}.parameters(), or fix it by requires_grad_(False)"
                 )
-
-
-def _check_alpha(objective: Objective, trials: torch.Size) -> None:
-    alpha = getattr(objective.divergence, "alpha", None)
-    if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
-        raise ValueError(
-            f"alpha given as a tensor must have shape {(*trials, 1)}, one per trial, got "
-            f"{tuple(alpha.shape)}"
-        )
-
-
-def _check_trials(batches: Batches, trials: torch.Size) -> None:
-    seeds = () if batches.seeds is None else (len(batches.seeds),)
-    if seeds != tuple(trials):
-        raise ValueError(
-            f"batches must have one seed per trial of a stack of {trials.numel()}, x and y that "
-            f"begin with the axes (trials, rows), got x of {tuple(leaves(batches.x)[0].shape)}"
-        )
 
 
 class _Loaded:

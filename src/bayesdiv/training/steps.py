@@ -73,39 +73,34 @@ class Recorded:
         """One update. The loss is valid until the next one of the same shape."""
         parts, spec = tree_flatten(batch)
         if not all(map(on_gpu, parts)):
-            self._say()
+            if not self._said:
+                log.info("there is no CUDA graph on a CPU: steps run as usual")
+                self._said = True
             return Eager()(loss_of, batch, optimizer, backward)
         key = (spec, *((part.shape, part.dtype) for part in parts))
         if key not in self._recordings:
             seen = self._seen.get(key, 0)
             if seen == 0:
-                _ready(optimizer)
+                for group in optimizer.param_groups:
+                    if not group.get("capturable", True):
+                        told = "the optimizer must be capturable for Recorded()"
+                        raise ValueError(f"{told}: give capturable=True")
+                    # Where a recording sees it change.
+                    if isinstance(group.get("lr"), float):
+                        group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
             if seen < WARM:
                 self._seen[key] = seen + 1
                 return aside(lambda: Eager()(loss_of, batch, optimizer, backward))
             inputs = [part.clone() for part in parts]
             kept = tree_unflatten(inputs, spec)
-            self._recordings[key] = _recorded(
-                lambda: Eager()(loss_of, kept, optimizer, backward), inputs
-            )
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                loss = Eager()(loss_of, kept, optimizer, backward)
+            self._recordings[key] = _Recording(graph, inputs, loss)
         recording = self._recordings[key]
         torch._foreach_copy_(recording.inputs, parts)
         recording.graph.replay()
         return recording.loss
-
-    def _say(self) -> None:
-        if not self._said:
-            log.info("there is no CUDA graph on a CPU: steps run as usual")
-            self._said = True
-
-
-def _ready(optimizer: Optimizer) -> None:
-    """Check the optimizer, and put its learning rates where a recording sees them change."""
-    if not all(group.get("capturable", True) for group in optimizer.param_groups):
-        raise ValueError("the optimizer must be capturable for Recorded(): give capturable=True")
-    for group in optimizer.param_groups:
-        if isinstance(group.get("lr"), float):
-            group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
 
 
 def aside(run: Callable[[], Result]) -> Result:
@@ -116,10 +111,3 @@ def aside(run: Callable[[], Result]) -> Result:
         result = run()
     torch.cuda.current_stream().wait_stream(stream)
     return result
-
-
-def _recorded(run: Callable[[], Loss], inputs: list[Tensor]) -> _Recording:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = run()
-    return _Recording(graph, inputs, loss)

@@ -131,12 +131,9 @@ class Mixture(nn.Module):
         left = samples - (rounds - 1) * self.members
         if left == self.members:
             return drawn.flatten(0, 1)
-        last = drawn[-1][self._some(left, seed, drawn.device)]
-        return torch.cat([drawn[:-1].flatten(0, 1), last])
-
-    def _some(self, count: int, seed: Tensor | None, device: torch.device) -> Tensor:
         generator = own() if seed is None else torch.Generator().manual_seed(int(seed))
-        return torch.randperm(self.members, generator=generator)[:count].to(device)
+        last = drawn[-1][torch.randperm(self.members, generator=generator)[:left].to(drawn.device)]
+        return torch.cat([drawn[:-1].flatten(0, 1), last])
 
     def extra_repr(self) -> str:
         return f"members={self.members}"

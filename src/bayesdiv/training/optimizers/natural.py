@@ -83,8 +83,19 @@ class Natural(Optimizer):
         others_decay: float = 0.0,
         transform: Callable[[Advance], Advance] | None = None,
     ) -> None:
-        _check(num_data, strength, momentum, rate)
-        _check_bounds(memory, damping, clip, widest)
+        if num_data < 1:
+            raise ValueError(f"num_data must be at least 1, got {num_data}")
+        if not bool((torch.as_tensor(strength) > 0).all()):
+            raise ValueError(
+                f"strength must be positive for a natural gradient, got {strength}: without a "
+                "divergence the precision has no limit, so use a plain optimizer"
+            )
+        if not 0 <= momentum < 1 or not 0 <= rate <= 1:
+            raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
+        if memory < 0 or damping < 0:
+            raise ValueError(f"memory and damping must not be negative, got {memory} and {damping}")
+        if not clip > 0 or not widest > 0:
+            raise ValueError(f"clip and widest must be positive, got {clip} and {widest}")
         inside = [part for module in modules for part in module.modules()]
         posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
         if not posteriors:
@@ -100,7 +111,9 @@ class Natural(Optimizer):
         others = [p for p in every if id(p) not in taken and p.requires_grad]
         if others:
             own_lr = lr if others_lr is None else others_lr
-            groups.append({"params": others, "lr": _own(own_lr), "weight_decay": others_decay})
+            # A tensor of its own, since a schedule changes the one of each group in place.
+            own_lr = own_lr.clone() if isinstance(own_lr, Tensor) else own_lr
+            groups.append({"params": others, "lr": own_lr, "weight_decay": others_decay})
         super().__init__(groups, defaults)
         self._advance = advance if transform is None else transform(advance)
 
@@ -243,27 +256,3 @@ def _per_weight(value: float | Tensor, loc: Tensor) -> Tensor:
         return value.to(loc).unsqueeze(-1) if value.dim() else value.to(loc.device)
     # Filled on the device: a copy from the host would wait, and could not be recorded.
     return torch.full((), value, dtype=torch.float64, device=loc.device)
-
-
-def _own(lr: float | Tensor) -> float | Tensor:
-    """A tensor of its own, since a schedule changes the one of each group in place."""
-    return lr.clone() if isinstance(lr, Tensor) else lr
-
-
-def _check(num_data: int, strength: float | Tensor, momentum: float, rate: float) -> None:
-    if num_data < 1:
-        raise ValueError(f"num_data must be at least 1, got {num_data}")
-    if not bool((torch.as_tensor(strength) > 0).all()):
-        raise ValueError(
-            f"strength must be positive for a natural gradient, got {strength}: without a "
-            "divergence the precision has no limit, so use a plain optimizer"
-        )
-    if not 0 <= momentum < 1 or not 0 <= rate <= 1:
-        raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
-
-
-def _check_bounds(memory: float, damping: float, clip: float, widest: float) -> None:
-    if memory < 0 or damping < 0:
-        raise ValueError(f"memory and damping must not be negative, got {memory} and {damping}")
-    if not clip > 0 or not widest > 0:
-        raise ValueError(f"clip and widest must be positive, got {clip} and {widest}")
