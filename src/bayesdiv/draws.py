@@ -236,12 +236,7 @@ def draws_of(
 
 
 def called(model: nn.Module, inputs: Inputs) -> object:
-    """What the model returns: a tuple is taken apart, a mapping names its arguments.
-
-    Examples:
-        >>> called(nn.Bilinear(2, 2, 1), (torch.ones(3, 2), torch.ones(3, 2))).shape
-        torch.Size([3, 1])
-    """
+    """What the model returns: a tuple is taken apart, a mapping names its arguments."""
     if isinstance(inputs, Tensor):
         return model(inputs)
     return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
@@ -267,10 +262,8 @@ def leaves(inputs: object) -> list[Tensor]:
 
 
 def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
-    """How several draws are best run; None where all at once is to be tried, else one by one.
-
-    `single` is whether each draw is one network: trials are a batch of them in any case.
-    """
+    """How several draws are best run; None where all at once is to be tried, else one by one."""
+    # `single` is whether each draw is one network: trials are a batch of them in any case.
     if not single:
         return Vectorized()
     if not compiling() and _known(model) is False:

@@ -24,11 +24,7 @@ _FASTER: list[Faster] = []
 
 @dataclass(frozen=True)
 class NodeRule(ABC):
-    """A rule that sums over fixed nodes: exact to a stated accuracy, and not a closed form.
-
-    Args:
-        nodes: how many; None lets the rule choose its fastest way.
-    """
+    """A rule that sums over fixed nodes: exact to a stated accuracy, and not a closed form."""
 
     nodes: int | None = None
 
@@ -63,11 +59,9 @@ def register(
 
 
 def find(divergence: "Divergence", q: Distribution, p: Distribution) -> Rule | None:
-    """The rule for this divergence and pair, or None.
-
-    Look a rule up once, before a step is compiled: the look-up does not trace, the rule does. A
-    rule takes the `reduced()` divergence, so that JSA(alpha=0) is computed by the rule of KL.
-    """
+    """The rule for this divergence and pair, or None."""
+    # Look a rule up once, before a step is compiled: the look-up does not trace, the rule does. A
+    # rule takes the `reduced()` divergence, so that JSA(alpha=0) is computed by the rule of KL.
     simple = divergence.reduced()
     return _look_up(*map(type, (simple, q, p))) or simple.derived_rule(q, p)
 

@@ -51,11 +51,10 @@ class Estimator(ABC):
         return self.prepare(divergence, q, p)(q, p, weights)
 
     def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """A function of q, p and weights (or None) for pairs like this one.
-
-        All that does not depend on values is done here, once: checks, the look-up of the rule, its
-        nodes or its table. The function itself compiles into one graph where the rule is exact.
-        """
+        """A function of q, p and weights (or None) for pairs like this one."""
+        # All that does not depend on values is done here, once: checks, the look-up of the rule,
+        # its nodes or its table. The function itself compiles into one graph where the rule is
+        # exact.
         if not isinstance(divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
         check_pair(q, p)

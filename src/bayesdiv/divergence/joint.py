@@ -34,16 +34,7 @@ from bayesdiv.divergence.kl import KL, ReverseKL
 
 
 class Members(MixtureSameFamily):
-    """A mixture in equal shares whose `total` is the mean of its members' totals.
-
-    Args:
-        each: the members, batch shape (…, members), event shape (weights,).
-
-    Examples:
-        >>> each = Independent(Normal(torch.zeros(5, 3), 1.0), 1)
-        >>> Members(each).log_prob(torch.zeros(3))
-        tensor(-2.7568)
-    """
+    """A mixture in equal shares whose `total` is the mean of its members' totals."""
 
     def __init__(self, each: Distribution) -> None:
         like = each.mean
@@ -251,10 +242,8 @@ def _sampled(
 
 
 def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:
-    """The members along an axis in front of the weights, and the prior with such an axis.
-
-    Members that are products are given by their marginals, (…, members, weights).
-    """
+    """The members along an axis in front of the weights, and the prior with such an axis."""
+    # Members that are products are given by their marginals, (…, members, weights).
     shape = common_shape(p.batch_shape, q.batch_shape + q.event_shape)
     own = rebatched(p.expand(shape), shape, lambda x: x.unsqueeze(len(shape) - 1))
     each = q.component_distribution

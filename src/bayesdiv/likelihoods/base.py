@@ -104,26 +104,14 @@ class Logarithmic(Spread):
 
 
 def joined(family: Callable[..., Distribution], *parts: Tensor) -> Distribution:
-    """A distribution per row: of one number, or of several that are independent.
-
-    Examples:
-        >>> from torch.distributions import Normal
-        >>> joined(Normal, torch.zeros(4, 3), torch.ones(4, 3)).event_shape
-        torch.Size([3])
-    """
+    """A distribution per row: of one number, or of several that are independent."""
     if parts[0].shape[-1] == 1:
         return family(*(part.squeeze(-1) for part in parts), validate_args=False)
     return Independent(family(*parts, validate_args=False), 1, validate_args=False)
 
 
 def shift_to(scale: float, smallest: float) -> float:
-    """The shift with which a `Spread` is `scale` where its output is 0.
-
-    Examples:
-        >>> _, spread = Spread(0.01, shift_to(1.0, 0.01)).parts(torch.zeros(1, 2))
-        >>> spread
-        tensor([[1.]])
-    """
+    """The shift with which a `Spread` is `scale` where its output is 0."""
     return float(inverse_softplus(torch.tensor(scale - smallest, dtype=torch.float64)))
 
 

@@ -13,17 +13,10 @@ from bayesdiv.model.recomputing import called_with
 
 
 class Group(Bayesian):
-    """Some of the random weights of a network that holds several groups of them.
+    """Some of the random weights of a network that holds several groups of them."""
 
-    Everything that works on the Bayesian modules of a model, such as `draw_weights` and
-    `Objective`, sees a group as one of them; it cannot be called by itself.
-
-    Args:
-        module: the whole network, which is not a part of the group.
-        layout: names and shapes of the group's weights.
-        posterior: theirs.
-        prior: theirs.
-    """
+    # Everything that works on the Bayesian modules of a model, such as `draw_weights` and
+    # `Objective`, sees a group as one of them; it cannot be called by itself.
 
     def __init__(
         self, module: nn.Module, layout: Layout, posterior: nn.Module, prior: nn.Module
@@ -36,14 +29,9 @@ class Group(Bayesian):
 
 
 class Grouped(nn.Module):
-    """A network whose random weights come in groups, each with a posterior and a prior of its own.
+    """A network whose random weights come in groups, each with its own posterior and prior."""
 
-    `bayesianize(…, by=…)` makes it. It draws anew in each call, as a `Bayesian` does.
-
-    Args:
-        module: the network, without the random weights.
-        groups: by name.
-    """
+    # `bayesianize(…, by=…)` makes it. It draws anew in each call, as a `Bayesian` does.
 
     def __init__(self, module: nn.Module, groups: Mapping[str, Group]) -> None:
         super().__init__()

@@ -72,17 +72,7 @@ class Prior(nn.Module):
 
 
 def side_by_side(priors: Sequence[Prior], weights: int) -> Prior:
-    """One prior for several trials, each with its own parameters, stored as they are stored.
-
-    Args:
-        priors: of one family.
-        weights: how many, for parameters that some give per weight and others do not.
-
-    Examples:
-        >>> both = side_by_side([Prior(Normal, loc=0.0, scale=s) for s in (0.1, 0.2)], weights=8)
-        >>> both().scale.shape
-        torch.Size([2, 1])
-    """
+    """One prior for several trials, each with its own parameters, stored as they are stored."""
     first = priors[0]
     parameters = {name: _together(priors, name, weights) for name in first.names}
     return Prior(first.family, layout=first.layout, **parameters)

@@ -28,11 +28,11 @@ from bayesdiv.objective.objective import Loss, Objective
 
 
 class Ratios(NamedTuple):
-    """The log ratios ℓ of the draws along the first axis, with three kinds of gradient.
+    """The log ratios ℓ of the draws along the first axis, with three kinds of gradient."""
 
-    Their values are the same. `full` hangs on the posterior's parameters both through the draws and
-    through log q; `path` through the draws alone; `score` is log q, through its parameters alone.
-    """
+    # Their values are the same. `full` hangs on the posterior's parameters both through the draws
+    # and through log q; `path` through the draws alone; `score` is log q, through its parameters
+    # alone.
 
     full: Tensor
     path: Tensor

@@ -26,12 +26,7 @@ class Strength(nn.Module, ABC):
         """Take the value of this epoch, counted from 0."""
 
     def term(self, divergence: Tensor, weights: int) -> Tensor | None:
-        """What the loss gains in each trial: of value 0, for its gradient alone; None is nothing.
-
-        Args:
-            divergence: summed over the weights, (trials…).
-            weights: how many there are in each trial.
-        """
+        """What the loss gains in each trial, (trials…): of value 0, for its gradient alone."""
         return None
 
     def check(self, trials: torch.Size) -> None:

@@ -1,10 +1,9 @@
 """What `fit` warns of before it begins: each trains, and not the model that was meant."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -21,38 +20,34 @@ def warn(
     model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
 ) -> None:
     """Warn of a divergence without effect, of targets on another scale, and of decayed scales."""
-    for message in (
-        _no_posterior(model, objective),
-        _scale(objective, batches),
-        _decay(model, optimizer),
-    ):
-        if message is not None:
-            warnings.warn(message, stacklevel=4)
+    for message in _messages(model, objective, batches, optimizer):
+        warnings.warn(message, stacklevel=4)
 
 
-def _no_posterior(model: nn.Module, objective: Objective) -> str | None:
+def _messages(
+    model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
+) -> Iterator[str]:
     asked = objective.divergence_given and objective.strength.report() > 0
-    if bayesian_modules(model) or not asked:
-        return None
-    return (
-        f"the model has no Bayesian module, so that {objective.divergence} has no effect: make it "
-        "one with bayesianize, or set strength=0"
-    )
-
-
-def _scale(objective: Objective, batches: Iterable[Any]) -> str | None:
-    likelihood = objective.likelihood
-    targets = _targets(batches)
-    if not isinstance(likelihood, Gaussian) or targets is None:
-        return None
-    spread = targets.float().square().mean().sqrt().item()
-    noise = likelihood.scale.detach().max().item()
-    if not spread > _FAR * noise:
-        return None
-    return (
-        f"the targets are of size {spread:.3g}, far above the noise of {noise:.3g} that the "
-        "likelihood starts with: standardise them to mean 0 and deviation 1"
-    )
+    if asked and not bayesian_modules(model):
+        yield (
+            f"the model has no Bayesian module, so that {objective.divergence} has no effect: make "
+            "it one with bayesianize, or set strength=0"
+        )
+    likelihood, targets = objective.likelihood, _targets(batches)
+    if isinstance(likelihood, Gaussian) and targets is not None:
+        spread = targets.float().square().mean().sqrt().item()
+        noise = likelihood.scale.detach().max().item()
+        if spread > _FAR * noise:
+            yield (
+                f"the targets are of size {spread:.3g}, far above the noise of {noise:.3g} that "
+                "the likelihood starts with: standardise them to mean 0 and deviation 1"
+            )
+    decay = decayed_spreads(model, optimizer)
+    if decay > 0:
+        yield (
+            f"the optimizer has weight decay {decay:g} on the scales of the posterior, which pulls "
+            "them towards 0.69: use parameter_groups of bayesdiv.training.parameter_groups"
+        )
 
 
 def _targets(batches: Iterable[Any]) -> Tensor | None:
@@ -61,14 +56,4 @@ def _targets(batches: Iterable[Any]) -> Tensor | None:
         return batches.y
     tensors = getattr(getattr(batches, "dataset", None), "tensors", None)
     found = tensors[-1] if isinstance(tensors, tuple) and tensors else None
-    return found if isinstance(found, torch.Tensor) and found.is_floating_point() else None
-
-
-def _decay(model: nn.Module, optimizer: Optimizer) -> str | None:
-    decay = decayed_spreads(model, optimizer)
-    if not decay > 0:
-        return None
-    return (
-        f"the optimizer has weight decay {decay:g} on the scales of the posterior, which pulls "
-        "them towards 0.69: use parameter_groups of bayesdiv.training.parameter_groups"
-    )
+    return found if isinstance(found, Tensor) and found.is_floating_point() else None

@@ -55,11 +55,9 @@ class LaidOut(Protocol):
 
 
 def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and scale of each weight, detached, in single precision at least.
-
-    In bfloat16 a step of 1e-3 of a weight would be lost in rounding: draws may be that coarse,
-    parameters may not.
-    """
+    """Mean and scale of each weight, detached, in single precision at least."""
+    # In bfloat16 a step of 1e-3 of a weight would be lost in rounding: draws may be that coarse,
+    # parameters may not.
     if not bool((scale > 0).all()):
         raise ValueError(f"scale must be positive, got {scale.min().item()}")
     dtype = torch.promote_types(loc.dtype, torch.float32)
@@ -67,12 +65,7 @@ def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def inverse_softplus(scale: Tensor) -> Tensor:
-    """The rho with softplus(rho) = scale, exact for tiny scales: log(e^s - 1) = s + log(1 - e^-s).
-
-    Examples:
-        >>> inverse_softplus(torch.tensor(0.6931472))
-        tensor(0.)
-    """
+    """The rho with softplus(rho) = scale, exact for tiny ones: log(e^s - 1) = s + log(1 - e^-s)."""
     return scale + (-(-scale).expm1()).log()
 
 

@@ -18,15 +18,9 @@ from bayesdiv.model.posteriors.point import Point
 
 
 def shuffled(weights: Tensor) -> Tensor:
-    """The numbers of one weight tensor in a random order.
-
-    Their sizes stay what the layer's initialisation chose, and a constant such as a bias of zeros
-    stays that constant.
-
-    Examples:
-        >>> shuffled(torch.tensor([1.0, 2.0, 3.0])).sum()
-        tensor(6.)
-    """
+    """The numbers of one weight tensor in a random order."""
+    # Their sizes stay what the layer's initialisation chose, and a constant such as a bias of zeros
+    # stays that constant.
     order = torch.randperm(weights.numel(), device=weights.device)
     return weights.flatten()[order].view_as(weights)
 
@@ -87,12 +81,7 @@ class Ensemble:
 
 
 class Mixture(nn.Module):
-    """The module that `Ensemble` makes.
-
-    Args:
-        each: one posterior of all members, whose last axis of trials is the members'.
-        members: how many.
-    """
+    """The module that `Ensemble` makes."""
 
     def __init__(self, each: nn.Module, members: int) -> None:
         super().__init__()
@@ -122,10 +111,8 @@ class Mixture(nn.Module):
         return self.each.log_prob(weights.unsqueeze(-2)).logsumexp(-1) - math.log(self.members)
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        """Draws that go round the members, (samples, …, weights); a last round takes some of them.
-
-        Which members an incomplete round takes is random.
-        """
+        """Draws that go round the members, (samples, …, weights); a last round takes some."""
+        # Which members an incomplete round takes is random.
         rounds = -(-samples // self.members)
         drawn = self.each.rsample(rounds, dtype, seed).movedim(-2, 1)  # (rounds, members, …)
         left = samples - (rounds - 1) * self.members

@@ -33,12 +33,7 @@ class FullRank:
 
 
 class FullRankGaussian(nn.Module):
-    """The module that `FullRank` makes: w = loc + L ε.
-
-    Args:
-        loc: mean of each weight, (…, weights).
-        scale: standard deviation of each weight to start with.
-    """
+    """The module that `FullRank` makes: w = loc + L ε."""
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
         super().__init__()

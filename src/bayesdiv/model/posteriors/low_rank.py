@@ -43,16 +43,10 @@ class LowRank:
 
 
 class LowRankGaussian(nn.Module):
-    """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers.
+    """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers."""
 
-    Half of each weight's variance starts in the diagonal, half in the factor, with random signs: a
-    factor of zeros would never leave 0, since its expected gradient is 0 there.
-
-    Args:
-        loc: mean of each weight, (…, weights).
-        scale: standard deviation of each weight to start with.
-        rank: how many directions.
-    """
+    # Half of each weight's variance starts in the diagonal, half in the factor, with random signs:
+    # a factor of zeros would never leave 0, since its expected gradient is 0 there.
 
     def __init__(self, loc: Tensor, scale: Tensor, rank: int) -> None:
         super().__init__()
@@ -95,21 +89,10 @@ class LowRankGaussian(nn.Module):
 
 
 class LowRankNormal(LowRankMultivariateNormal):
-    """The torch distribution, which factorises its small matrix when a density is asked for.
+    """The torch distribution, which factorises its small matrix when a density is asked for."""
 
-    Torch does so at once, in every training step and with a halt of a GPU, though the closed forms
-    of the divergences do not need it.
-
-    Args:
-        loc: mean of each weight, (…, weights).
-        factor: (…, weights, rank).
-        variance: of the part that is independent per weight, (…, weights).
-
-    Examples:
-        >>> LowRankNormal(torch.zeros(2), torch.ones(2, 1), torch.ones(2)).covariance_matrix
-        tensor([[2., 1.],
-                [1., 2.]])
-    """
+    # Torch does so at once, in every training step and with a halt of a GPU, though the closed
+    # forms of the divergences do not need it.
 
     def __init__(self, loc: Tensor, factor: Tensor, variance: Tensor) -> None:
         self.loc, self.cov_factor, self.cov_diag = loc, factor, variance
