@@ -17,9 +17,15 @@ from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
-from bayesdiv.compute.autocast import autocast_dtype, autocast_under_vmap
 from bayesdiv.compute.backend import draw
-from bayesdiv.compute.devices import compiling, on_cpu, on_gpu, recording
+from bayesdiv.compute.devices import (
+    autocast_dtype,
+    autocast_under_vmap,
+    compiling,
+    on_cpu,
+    on_gpu,
+    recording,
+)
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
 from bayesdiv.model.posteriors.mean_field import MeanField
 

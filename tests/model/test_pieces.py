@@ -3,7 +3,7 @@
 import torch
 
 from bayesdiv.model import pieces as module
-from bayesdiv.model.pieces import pieces
+from bayesdiv.model.layout import pieces
 
 
 def test_gradients_are_those_of_split_also_where_a_piece_is_used_twice_or_not(monkeypatch):

@@ -6,8 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bayesdiv.metrics.checks import every_class, labelled, two_classes
-from bayesdiv.metrics.table import HIGHEST, LOWEST, SHARE, metric
+from bayesdiv.metrics.table import (
+    HIGHEST,
+    LOWEST,
+    SHARE,
+    every_class,
+    labelled,
+    metric,
+    two_classes,
+)
 from bayesdiv.predictive import Predictive
 
 

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import quantiles
-from bayesdiv.metrics.checks import numbers, targets
-from bayesdiv.metrics.table import LOWEST, NATS, TARGET, metric
+from bayesdiv.metrics.table import LOWEST, NATS, TARGET, metric, numbers, targets
 from bayesdiv.predictive import Predictive
 
 

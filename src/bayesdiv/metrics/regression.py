@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv.metrics.checks import numbers
-from bayesdiv.metrics.table import LEVEL, LOWEST, SHARE, TARGET, metric, nearest
+from bayesdiv.metrics.table import LEVEL, LOWEST, SHARE, TARGET, metric, nearest, numbers
 from bayesdiv.predictive import Predictive
 
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from bayesdiv.compute.autocast import autocast_under_vmap
+from bayesdiv.compute.devices import autocast_under_vmap
 from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.model.layout import Layout
-from bayesdiv.model.pieces import pieces
+from bayesdiv.model.layout import Layout, pieces
 from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, place, without
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.model.priors import Prior, side_by_side

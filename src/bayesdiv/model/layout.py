@@ -3,11 +3,16 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from bayesdiv.compute.devices import traced
+
 Where = Callable[[str, nn.Parameter], bool]
+# Below, one concatenation of all gradients is faster than a copy of each.
+LARGE = 1 << 24
 
 
 def everything(name: str, parameter: nn.Parameter) -> bool:
@@ -125,3 +130,46 @@ def _order(tensor: Tensor) -> tuple[int, ...]:
     wanted = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
     last = tensor.is_contiguous(memory_format=wanted)
     return (0, *range(2, tensor.dim()), 1) if last else ()
+
+
+def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """The vector cut into pieces of these sizes."""
+    if vector.numel() < LARGE or not vector.requires_grad or traced():
+        return cast(tuple[Tensor, ...], vector.split(list(sizes)))
+    gradient = _Gradient(vector)
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    return tuple(
+        cast(Tensor, _Piece.apply(vector, end - size, end, gradient))  # type: ignore[no-untyped-call]
+        for size, end in zip(sizes, ends, strict=True)
+    )
+
+
+class _Gradient:
+    """The gradient of a vector while a backward pass fills it in."""
+
+    # The backward pass of `Tensor.split` holds the gradients of all pieces and their concatenation,
+    # twice the vector: here each goes straight into the one vector that is passed on.
+
+    def __init__(self, vector: Tensor) -> None:
+        self.whole: Tensor | None = None
+        vector.register_hook(self._passed_on)
+
+    def _passed_on(self, _: Tensor) -> None:
+        self.whole = None
+
+
+class _Piece(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vector: Tensor, start: int, end: int, gradient: _Gradient) -> Tensor:
+        ctx.at, ctx.size, ctx.gradient = slice(start, end), len(vector), gradient
+        return vector[start:end]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        first = ctx.gradient.whole is None
+        if first:
+            ctx.gradient.whole = grad.new_zeros(ctx.size)
+        whole = ctx.gradient.whole
+        whole[ctx.at] = grad
+        # Handed over once; what the others write is in it before it is passed on.
+        return whole if first else None, None, None, None

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 
-from bayesdiv.compute.autocast import autocast_dtype
 from bayesdiv.compute.backend import Prepared, prepare
-from bayesdiv.compute.devices import compiling, on_cpu
+from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu
 from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Estimator, Exact
@@ -19,7 +18,7 @@ from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.draws import Inputs, Outputs, Over, Weights, draws_of, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
-from bayesdiv.model.pieces import LARGE
+from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.objective.in_turn import Part, gradients_by_backward, gradients_of, in_turn
 from bayesdiv.objective.strength import Strength, WarmUp, as_strength
