@@ -266,7 +266,7 @@ def block_terms(
 ) -> tuple[Tensor, ...]:
     """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
     inverse = prior_scale.reciprocal()
-    limits = torch.finfo(inverse.dtype)
+    limits = torch.finfo(torch.result_type(scale, inverse))
     # Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf.
     delta, excess = (
         (x * inverse).clamp(limits.min, limits.max) for x in (loc - prior_loc, scale - prior_scale)
