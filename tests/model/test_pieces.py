@@ -2,7 +2,7 @@
 
 import torch
 
-from bayesdiv.model import pieces as module
+from bayesdiv.model import layout as module
 from bayesdiv.model.layout import pieces
 
 
