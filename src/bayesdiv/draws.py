@@ -26,7 +26,10 @@ from bayesdiv.compute.devices import (
     on_gpu,
     recording,
 )
+from bayesdiv.compute.noise import Dtype
+from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
+from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
@@ -177,13 +180,17 @@ def draw_weights(
         raise ValueError(f"samples must be at least 1, got {samples}")
     modules = bayesian_modules(model)
     known: Sequence[Distribution | None] = posteriors or [None] * len(modules)
-    return tuple(
-        # What is drawn of the marginals needs its scales only once for many calls.
-        draw(q, samples, dtype)
-        if q is not None and type(module.posterior) is MeanField
-        else module.draw(samples, dtype)
-        for module, q in zip(modules, known, strict=True)
-    )
+    pairs = zip(modules, known, strict=True)
+    return tuple(draw_of(module, q, samples, dtype) for module, q in pairs)
+
+
+def draw_of(module: Bayesian, q: Distribution | None, samples: int, dtype: Dtype) -> Tensor:
+    """Draws of one module; from a posterior at hand, whose scales are then computed only once."""
+    if q is None or type(module.posterior) is not MeanField:
+        return module.draw(samples, dtype)
+    if isinstance(q, SoftplusNormal) and on_cpu(q.loc) and q.loc.numel() <= LARGE:
+        _ = q.scale
+    return draw(q, samples, dtype)
 
 
 def draws(

@@ -82,6 +82,8 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
         return made.unsqueeze(0) if samples == 1 else made
     again = _noise(loc, samples, seed)
     plan = _Plan(isinstance(q, SoftplusNormal), None, again, dtype or loc.dtype)
+    if isinstance(q, SoftplusNormal) and q.known_scale is not None:
+        plan = plan._replace(scale=q.known_scale.detach().reshape(-1))
     drawn, _ = _through(plan, loc.reshape(-1), _raw(q).reshape(-1))
     return cast(Tensor, drawn).reshape(samples, *loc.shape)
 
@@ -144,6 +146,7 @@ class _Plan(NamedTuple):
     dtype: Dtype = None
     piece: int = ONE_PIECE
     learned: bool = True  # whether a backward pass may come
+    scale: Tensor | None = None  # where it was computed from rho before
 
     def slope(self, raw: Tensor) -> Tensor | None:
         """∂ scale / ∂ rho; None where the scale itself is given."""
@@ -220,7 +223,10 @@ def _of_block(
     plan: _Plan, start: int, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Tensor
 ) -> _Found:
     """Draws written into their place, the total of a block, and what is kept."""
-    scale, noise = softplus(raw) if plan.by_rho else raw, plan.noise
+    scale, noise = raw, plan.noise
+    if plan.by_rho:
+        known = plan.scale
+        scale = softplus(raw) if known is None else known[start : start + len(raw)]
     value, derivatives, slope, one = None, None, None, loc
     keeps = plan.keeps_lever(loc)
     if plan.learned and (keeps or plan.rule is not None):

@@ -57,17 +57,17 @@ class SoftplusNormal(Normal):
         self.loc, self.rho = loc, rho
         self._learned = torch.is_grad_enabled()
         # A compiler drops what nobody reads, and cannot follow an attribute that comes late.
-        self._scale = softplus(self.rho) if traced() else None
+        self.known_scale = softplus(self.rho) if traced() else None
         super(Normal, self).__init__(self.loc.shape, validate_args=validate_args)
 
     @property
     def scale(self) -> Tensor:  # type: ignore[override]
-        if self._scale is None:
+        if self.known_scale is None:
             # As if computed when the distribution was made: a first look without gradients, such
             # as for a plot, must not take them from a later one.
             with torch.set_grad_enabled(self._learned):
-                self._scale = softplus(self.rho)
-        return self._scale
+                self.known_scale = softplus(self.rho)
+        return self.known_scale
 
     def expand(
         self, batch_shape: Sequence[int], _instance: Normal | None = None

@@ -11,11 +11,12 @@ from torch.distributions import Bernoulli, Distribution
 
 from bayesdiv.compute.backend import Prepared, prepare
 from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu
+from bayesdiv.compute.noise import MANY
 from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Estimator, Exact
 from bayesdiv.divergence.quadrature import Quadrature
-from bayesdiv.draws import Inputs, Outputs, Over, Weights, draws_of, leaves, way
+from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws_of, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
@@ -212,22 +213,28 @@ class Objective(nn.Module):
         self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
     ) -> Loss:
         """The same as the whole, with the gradients of each group of draws formed in turn."""
+        modules = self._bayesian(model)
+        # Of many weights on a CPU the scales are computed once for all draws.
+        posteriors = [
+            m.q() if on_cpu(m.loc) and MANY <= m.loc.numel() <= LARGE else None for m in modules
+        ]
 
         def group(count: int) -> Part:
             weights = tuple(
-                m.draw(count, autocast_dtype(m.loc.device)) for m in self._bayesian(model)
+                draw_of(module, q, count, autocast_dtype(module.loc.device))
+                for module, q in zip(modules, posteriors, strict=True)
             )
             nll = share * (count / self.samples) * self._nll(model, weights, x, y)
             return Part(_finite_sum(nll), nll)
 
         def penalty() -> Part:
             divergence = self._divergence(model, None)
-            weights = sum(module.layout.size for module in self._bayesian(model))
+            weights = sum(module.layout.size for module in modules)
             total = self._with_term(self._strength(divergence) * divergence, divergence, weights)
             return Part(_finite_sum(total), divergence)
 
         parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
-        again = any(module.may_recompute for module in self._bayesian(model))
+        again = any(module.may_recompute for module in modules)
         way = gradients_by_backward if again else gradients_of
         total, nll, divergence = in_turn(group, counts, penalty, parameters, way)
         return Loss(total, nll, _as_many(divergence, nll))
