@@ -151,7 +151,7 @@ def summed(divergence, q, p):
     q = SoftplusNormal(q.loc, q.rho)
     value = compute(q, p, None)
     if q.loc.is_cuda:
-        assert q._scale is None  # so it was a kernel that went from rho to the sum
+        assert q.known_scale is None  # so it was a kernel that went from rho to the sum
     return value, *torch.autograd.grad(value, (q.loc, q.rho))
 
 

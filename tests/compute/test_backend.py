@@ -293,7 +293,7 @@ def test_a_compiled_sum_has_the_gradients_of_the_eager_one(divergence):
 def test_the_scale_is_computed_once_and_only_when_asked_for():
     q = SoftplusNormal(*weights(5))
     assert q.mean is q.loc
-    assert q._scale is None
+    assert q.known_scale is None
     assert q.scale is q.stddev
     assert torch.equal(q.scale, softplus(q.rho))
 

@@ -43,7 +43,7 @@ def gradients(over, trials, monkeypatch):
         bd.Gaussian(scale), bd.JSA(0.3), num_data=20, samples=6, strength=2.0, over=over
     )
     net.draw = Repeated(net)
-    monkeypatch.setattr(module, "_is_product_draw", lambda _: False)
+    monkeypatch.setattr(module, "MeanField", Repeated)  # no posterior is drawn with its total
     x, y = (X.expand(trials, 12, 3), Y.expand(trials, 12)) if trials else (X, Y)
     loss = objective(net, x, y)
     loss.total.backward()

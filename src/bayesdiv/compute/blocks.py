@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
-from bayesdiv.compute.noise import MANY, Dtype, Seed, fresh_seed, many, standard_normal
+from bayesdiv.compute.noise import MANY, Dtype, Seed, fresh_seed, in_rows, standard_normal
 from bayesdiv.compute.reference import TotalRule, prior_serves
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
 
@@ -109,22 +109,26 @@ class _Noise(NamedTuple):
     few: Tensor | None  # (samples, weights), less than a block's worth
     seed: int = 0
 
-    def block(self, sample: int, start: int, like: Tensor) -> Tensor:
-        """That of a block of one draw; the first draws are the same however many there are."""
-        seed = self.seed + (sample << 64) + (start << 96)
-        if like.dtype == torch.float32:
-            return many(len(like), seed)
-        word = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
-        generator = torch.Generator("cpu").manual_seed(word)
-        return torch.randn(len(like), generator=generator, dtype=like.dtype, device="cpu")
+    def rows(self, start: int, like: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """That of a block, some draws at a time, after the number of draws before them."""
+        # From one generator, so that the first draws are the same however many there are.
+        words, count = np.random.SFC64(self.seed + (start << 96)), len(like)
+        if like.dtype == torch.float64:
+            double = torch.Generator("cpu").manual_seed(int(words.random_raw()) >> 1)
+            for sample in range(self.samples):
+                made = torch.randn(count, generator=double, dtype=like.dtype, device="cpu")
+                yield sample, made.unsqueeze(0)
+            return
+        some = max(1, ONE_PIECE // count)
+        for before in range(0, self.samples, some):
+            yield before, in_rows(words, min(some, self.samples - before), count)
 
     def whole(self, like: Tensor) -> Tensor:
         """All of it, (samples, weights)."""
         if self.few is not None:
             return self.few
-        cuts = list(_cuts(len(like)))
-        rows = [[self.block(s, a, like[a:b]) for a, b in cuts] for s in range(self.samples)]
-        return torch.stack([torch.cat(row) for row in rows])
+        blocks = (torch.cat([n for _, n in self.rows(a, like[a:b])]) for a, b in _cuts(len(like)))
+        return torch.cat([*blocks], 1)
 
 
 def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> _Noise:
@@ -227,7 +231,7 @@ def _of_block(
     if plan.by_rho:
         known = plan.scale
         scale = softplus(raw) if known is None else known[start : start + len(raw)]
-    value, derivatives, slope, one = None, None, None, loc
+    value, derivatives, slope = None, None, None
     keeps = plan.keeps_lever(loc)
     if plan.learned and (keeps or plan.rule is not None):
         slope = plan.slope(raw)
@@ -237,11 +241,12 @@ def _of_block(
     if noise is not None and noise.few is not None:
         _put(drawn, loc, scale, noise.few)
         return _Found(None, value, derivatives, slope)
-    for sample, row in enumerate(drawn):
-        one = cast(_Noise, noise).block(sample, start, loc)
-        _put(row, loc, scale, one)
+    rows = loc.unsqueeze(0)
+    for before, rows in noise.rows(start, loc) if noise is not None else ():
+        _put(drawn[before : before + len(rows)], loc, scale, rows)
     if not keeps:
         return _Found(None, value, derivatives)
+    one = rows[0]
     if len(drawn) > 1:  # the reciprocal of the scale, 0 where it is
         one = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
     return _Found(None, value, derivatives, one if slope is None else one.mul_(slope))
@@ -305,8 +310,9 @@ def _with_draws(
         by_raw = torch.zeros_like(raw) if found is None else found[1]
         for start, end in _cuts(len(raw)):
             bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
-            for sample, row in enumerate(by_drawn):
-                by_scale.addcmul_(noise.block(sample, start, bare), row[start:end].to(bare.dtype))
+            for before, rows in noise.rows(start, bare):
+                for row, g in zip(rows, by_drawn[before:, start:end], strict=False):
+                    by_scale.addcmul_(row, g.to(bare.dtype))
             slope = plan.slope(bare)
             by_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
         return by_loc if found is None else found[0].add_(by_loc), by_raw

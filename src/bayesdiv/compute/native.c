@@ -1,5 +1,5 @@
 /* What a CPU repeats for every weight in every step, in one pass: see native.py, noise.py and
-   divergences/table.py, whose plain operations do the same.
+   table.py, whose plain operations do the same.
 
    Loops are split so that each becomes vector instructions; their arrays stay in the cache. */
 
@@ -101,21 +101,29 @@ static inline float sin_pi(float x) {
     return y + y * q * (series * q - 1.0f / 6);
 }
 
-/* Normal numbers in the place of `pairs` random words and as many after them (Box-Muller):
+/* Normal numbers in the place of `pairs` random words and as many after them, in each row
+   (Box-Muller):
 
        √(-2 log u) (cos π t, sin π t),   t in [-1, 1) of the second word
 
    u in (0, 1] has 31 bits of the first word and, below them, the 17 that t needs least. */
-void normals(int32_t *words, int64_t pairs, int threads) {
-    #pragma omp parallel for simd num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < pairs; i++) {
-        union { int32_t word; float number; } one = {words[i]}, two = {words[pairs + i]};
-        float u = (float)(int32_t)((uint32_t)one.word >> 1) * 0x1p-31f, t = (float)two.word * 0x1p-31f;
-        u += ((float)(two.word & 0x1ffff) + 0.5f) * 0x1p-48f;
-        float radius = sqrtf(-2 * log_of(u)), turn = fabsf(t);
-        one.number = radius * sin_pi(0.5f - turn);
-        two.number = radius * copysignf(sin_pi(0.5f - fabsf(turn - 0.5f)), t);
-        words[i] = one.word;
-        words[pairs + i] = two.word;
+void normals(int32_t *words, int64_t rows, int64_t pairs, int threads) {
+    int64_t chunks = (pairs + CHUNK - 1) / CHUNK;
+    #pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t c = 0; c < rows * chunks; c++) {
+        int64_t at = c % chunks * CHUNK;
+        int32_t *ones = words + c / chunks * 2 * pairs + at, *twos = ones + pairs;
+        int count = pairs - at < CHUNK ? (int)(pairs - at) : CHUNK;
+        EACH {
+            union { int32_t word; float number; } one = {ones[i]}, two = {twos[i]};
+            float u = (float)(int32_t)((uint32_t)one.word >> 1) * 0x1p-31f;
+            float t = (float)two.word * 0x1p-31f;
+            u += ((float)(two.word & 0x1ffff) + 0.5f) * 0x1p-48f;
+            float radius = sqrtf(-2 * log_of(u)), turn = fabsf(t);
+            one.number = radius * sin_pi(0.5f - turn);
+            two.number = radius * copysignf(sin_pi(0.5f - fabsf(turn - 0.5f)), t);
+            ones[i] = one.word;
+            twos[i] = two.word;
+        }
     }
 }

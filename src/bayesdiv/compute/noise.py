@@ -47,22 +47,26 @@ def many(count: int, seed: int | None = None) -> Tensor:
     #     √(-2 log u) (cos π t, sin π t),   u uniform in (0, 1), t in [-1, 1)
     # The least u is 2⁻⁴⁹, 8.2 standard deviations out: 31 bits come from the first of two random
     # words, 17 more from the low end of the second, where they turn t by less than 2⁻¹⁴.
-    seed = fresh_seed() if seed is None else seed
-    words = np.random.SFC64(seed).random_raw(-(-count // 2))  # of 64 bits, two numbers each
-    turned = _transform()(torch.from_numpy(words.view(np.int32)))
-    return turned[:count]
+    return in_rows(np.random.SFC64(fresh_seed() if seed is None else seed), 1, count)[0]
+
+
+def in_rows(generator: np.random.SFC64, rows: int, count: int) -> Tensor:
+    """The next numbers of a generator, (rows, count): those of a row do not depend on how many."""
+    words = generator.random_raw(rows * -(-count // 2))  # of 64 bits, two numbers each
+    return _transform()(torch.from_numpy(words.view(np.int32)).view(rows, -1))[:, :count]
 
 
 @lru_cache(maxsize=1)
 def _transform() -> Callable[[Tensor], Tensor]:
-    """From random words of 32 bits to as many normal numbers, in their place."""
+    """From random words of 32 bits, (…, words), to as many normal numbers, in their place."""
     library = native.library()
     if library is None:
         return in_passes
 
     def at_once(words: Tensor) -> Tensor:
-        pairs = ctypes.c_int64(words.numel() // 2)
-        library.normals(native.address(words), pairs, torch.get_num_threads())
+        pairs, rows = words.shape[-1] // 2, words.shape[:-1].numel()
+        sizes = ctypes.c_int64(rows), ctypes.c_int64(pairs)
+        library.normals(native.address(words), *sizes, torch.get_num_threads())
         return words.view(torch.float32)
 
     words = torch.from_numpy(np.random.SFC64(0).random_raw(1001).view(np.int32))
@@ -74,13 +78,14 @@ def _transform() -> Callable[[Tensor], Tensor]:
 
 def in_passes(words: Tensor) -> Tensor:
     """The transformation by operations of torch."""
-    first, second = words.chunk(2)
+    first, second = words.chunk(2, -1)
     numbers = words.view(torch.float32)
     # Shifted as a signed word, which fills with its sign: the mask takes that away.
     uniform = ((first >> 1) & 0x7FFFFFFF).float().mul_(2.0**-31)
     uniform += (second & 0x1FFFF).float().add_(0.5).mul_(2.0**-48)
     radius = uniform.log_().mul_(-2).sqrt_()
     angle = second.float().mul_(math.pi * 2.0**-31)
-    torch.mul(radius, angle.cos(), out=numbers[: len(first)])
-    torch.mul(radius, angle.sin(), out=numbers[len(first) :])
+    one, two = numbers.chunk(2, -1)
+    torch.mul(radius, angle.cos(), out=one)
+    torch.mul(radius, angle.sin(), out=two)
     return numbers

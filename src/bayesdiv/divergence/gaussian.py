@@ -266,12 +266,13 @@ def block_terms(
 ) -> tuple[Tensor, ...]:
     """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
     inverse = prior_scale.reciprocal()
-    limits = torch.finfo(torch.result_type(scale, inverse))
+    ratio = scale * inverse
+    limits = torch.finfo(ratio.dtype)
     # Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf.
     delta, excess = (
         (x * inverse).clamp(limits.min, limits.max) for x in (loc - prior_loc, scale - prior_scale)
     )
-    ratio = (scale * inverse).clamp(limits.tiny * limits.eps, limits.max)
+    ratio = ratio.clamp(limits.tiny * limits.eps, limits.max)
     terms = rule(Standard(delta, ratio, excess), alpha)
     if traced():
         # Up to torch 2.12 a compiled function whose output an in-place operation wrote has no

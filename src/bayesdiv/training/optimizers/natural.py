@@ -203,28 +203,7 @@ def advance(
     """Change mean, raw scale, momentum and precision in place: the step of `Natural` itself.
 
     Element by element, without branches on values: a compiler makes it one pass over memory.
-
-    Args:
-        parameters: mean and raw scale, m and rho.
-        gradients: of the loss by both.
-        state: momentum of the mean's gradient, and precision s.
-        examples: N/λ.
-        rate: ρ.
-        lr: η.
-        share: of the past in the momentum.
-        forgotten: 1 less the weight of the momentum's start, its bias.
-        damping: added to the curvature.
-        clip: bound of a mean's step before η.
-        least: the smallest precision.
-
-    Examples:
-        >>> loc, rho, by_loc, by_rho, mean = torch.zeros(5, 1).unbind()
-        >>> precision, one = torch.full((1,), 4.0), torch.ones(())
-        >>> settings = {"examples": one, "rate": one, "lr": one, "forgotten": one}
-        >>> settings |= {"share": 0.0, "damping": 0.0, "clip": 1.0}
-        >>> advance((loc, rho), (by_loc + 1, by_rho), (mean, precision), **settings)
-        >>> loc, softplus(rho)
-        (tensor([-0.2500]), tensor([0.5000]))
+    `examples` is N/λ, `forgotten` 1 less the weight of the momentum's start.
     """
     (loc, rho), (by_loc, by_rho), (mean, precision) = parameters, gradients, state
     slope = by_rho / rho.sigmoid()  # ∂loss/∂σ
