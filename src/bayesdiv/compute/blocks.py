@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
+from bayesdiv.compute.devices import on_cpu, traced
 from bayesdiv.compute.noise import MANY, Dtype, Seed, fresh_seed, in_rows, standard_normal
 from bayesdiv.compute.reference import TotalRule, prior_serves
 from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
@@ -38,7 +39,7 @@ class Blocks:
 
     def serves(self, q: Distribution, p: Distribution) -> bool:
         """Whether q is one vector per trial, of one dtype with a prior that is not learned."""
-        if not isinstance(q, Normal) or not isinstance(p, Normal) or not _eager(q.loc):
+        if not isinstance(q, Normal) or not isinstance(p, Normal) or traced() or not on_cpu(q.loc):
             return False
         shape = q.batch_shape
         whole = len(shape) == 1 or (len(shape) > 1 and shape[-1] >= FEWEST_PER_TRIAL)
@@ -72,8 +73,8 @@ class Blocks:
 def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
     """Draws of Gaussians, (samples, …, weights): many on a CPU block by block, else at once."""
     loc = q.mean
-    few = samples * loc.numel() < MANY
-    if few or not isinstance(q, Normal) or not _eager(loc) or loc.dtype not in _DTYPES:
+    few = samples * loc.numel() < MANY or loc.dtype not in _DTYPES
+    if few or not isinstance(q, Normal) or traced() or not on_cpu(loc):
         # Operations of torch, which a compiler and `vmap` take; the noise is kept. One draw without
         # an axis of its own: its backward pass then copies and sums nothing.
         shape = loc.shape if samples == 1 else (samples, *loc.shape)
@@ -86,12 +87,6 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
         plan = plan._replace(scale=q.known_scale.detach().reshape(-1))
     drawn, _ = _through(plan, loc.reshape(-1), _raw(q).reshape(-1))
     return cast(Tensor, drawn).reshape(samples, *loc.shape)
-
-
-def _eager(loc: Tensor) -> bool:
-    """On a CPU, not traced by a compiler, and no transform of torch.func at work."""
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    return loc.device.type == "cpu" and not traced
 
 
 def _raw(q: Normal) -> Tensor:

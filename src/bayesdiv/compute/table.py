@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from bayesdiv.compute.devices import compiling, traced
 from bayesdiv.compute.reference import Total, TotalRule
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence
@@ -144,9 +145,9 @@ class Table(NamedTuple):
         eta.sub_(row, alpha=1 / STEPS)
         off = distance.sub(column, alpha=FARTHEST / COLUMNS)
         # Half of the second-order step on each derivative gives the value, the whole the
-        # derivative.
-        # Within torch.func not in place, for which it has no rule and warns.
-        add = Tensor.addcmul if _transformed() else Tensor.addcmul_
+        # derivative. Within torch.func not in place, for which it has no rule and warns.
+        transformed = traced() and not compiling()
+        add = Tensor.addcmul if transformed else Tensor.addcmul_
         eta_step = add(eta_twice * eta, both, off)
         distance_step = add(both * eta, distance_twice, off)
         value = torch.addcmul(node, eta, by_eta.add(eta_step, alpha=0.5))
@@ -160,13 +161,6 @@ class Table(NamedTuple):
         """The numbers of the nearest nodes; of NaN any, as what is read is multiplied by NaN."""
         index = torch.add(column, row, alpha=COLUMNS + 1).int().clamp(0, NODES - 1)
         return self.numbers.index_select(1, index).unbind(0)
-
-
-def _transformed() -> bool:
-    """Whether a transform of torch.func, such as `vmap`, is at work."""
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:

@@ -51,16 +51,10 @@ class Auto(Estimator):
             return Exact()
         if divergence.parts:
             return InParts(self)
-        if isinstance(self.fallback, MonteCarlo) and self._misled(divergence, q, p):
-            return Quadrature()
-        return self.fallback
-
-    @staticmethod
-    def _misled(divergence: Divergence, q: Distribution, p: Distribution) -> bool:
-        """Whether samples give no right value, gradient or spread."""
-        if not divergence.linear or not whole_line(p):
-            return True
-        return not all(fair(source, q, p) for source in divergence.averaged(q, p))
+        # Whether samples give a right value and gradient, and a spread.
+        led = divergence.linear and whole_line(p)
+        led = led and all(fair(source, q, p) for source in divergence.averaged(q, p))
+        return self.fallback if led or not isinstance(self.fallback, MonteCarlo) else Quadrature()
 
 
 @dataclass(frozen=True)

@@ -178,21 +178,19 @@ def _without_placeholders(
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The pieces in another dtype, converted at once, of what autocast does not cast itself."""
     # Those are vectors, and what a parametrization makes a weight from.
+    made_from = ("parametrizations.", "_orig", "_g", "_v")  # names of torch, old and new
     at = [
         index
         for index, entry in enumerate(layout.entries)
-        if len(entry.shape) < 2 or _parametrizes(entry.names[0])
+        if len(entry.shape) < 2
+        or made_from[0] in entry.names[0]
+        or entry.names[0].endswith(made_from[1:])
     ]
     if not at:
         return tuple(parts)
     together = torch.cat([parts[index] for index in at]).to(dtype)
     wide = dict(zip(at, together.split([layout.sizes[index] for index in at]), strict=True))
     return tuple(wide.get(index, piece) for index, piece in enumerate(parts))
-
-
-def _parametrizes(name: str) -> bool:
-    """Whether a weight is computed from this tensor, by torch's parametrizations old and new."""
-    return "parametrizations." in name or name.endswith(("_orig", "_g", "_v"))
 
 
 def _listed(names: list[str]) -> str:

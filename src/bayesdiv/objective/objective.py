@@ -185,27 +185,28 @@ class Objective(nn.Module):
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
         """How many draws to hold at a time; nothing where all are held together."""
         modules = self._bayesian(model)
-        if not modules or not self._worth_it(modules) or not self._separable(model, x):
+        if not modules:
             return []
-        single = modules[0].loc.dim() == 1
-        over = way(model, x, single=single) if self.over is None else self.over
+        loc = modules[0].loc
+        # Gradients of one draw of very many weights need not be held together with those of the
+        # penalty. On a GPU one pass makes both without keeping any.
+        worth_it = self.samples > 1 or (loc.numel() >= LARGE and on_cpu(loc))
+        if not worth_it or not self._separable(model, x):
+            return []
+        over = way(model, x, single=loc.dim() == 1) if self.over is None else self.over
         counts = [self.samples] if over is None else over.groups(self.samples)
         return counts if len(counts) > 1 or self.samples == 1 else []
 
-    def _worth_it(self, modules: Sequence[Bayesian]) -> bool:
-        """Whether there are several draws, or one of very many weights."""
-        # Its gradients and those of the penalty then need not be held together. On a GPU one pass
-        # makes both without keeping any.
-        loc = modules[0].loc
-        return self.samples > 1 or (loc.numel() >= LARGE and on_cpu(loc))
-
     def _separable(self, model: nn.Module, x: Inputs) -> bool:
         """Whether the loss is a sum over draws that may be differentiated one by one."""
-        if not torch.is_grad_enabled() or compiling() or _parted(self._bayesian(model)):
+        learned = [p for m in self._bayesian(model) for p in m.posterior.parameters()]
+        # Where posteriors are sharded one by one, no part of the loss sees them all.
+        parted = any(hasattr(parameter, "device_mesh") for parameter in learned)
+        if not torch.is_grad_enabled() or compiling() or parted:
             return False
         alpha = getattr(self.divergence, "alpha", None)
-        learned = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
-        if any(tensor.requires_grad for tensor in learned):
+        given = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
+        if any(tensor.requires_grad for tensor in given):
             return False
         return not (self._known_of(model) or self._looked_up(model)).samples
 
@@ -410,11 +411,6 @@ class LossModule(nn.Module):
         if not self.objective.is_prepared(self.model) and not compiling():
             self.objective.prepare(self.model)
         return self.objective.terms(self.model, x, y, share)
-
-
-def _parted(modules: Sequence[Bayesian]) -> bool:
-    """Whether posteriors are sharded one by one, so that no part of the loss sees them all."""
-    return any(hasattr(p, "device_mesh") for m in modules for p in m.posterior.parameters())
 
 
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
