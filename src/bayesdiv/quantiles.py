@@ -178,9 +178,6 @@ def _lacks(distribution: Distribution, name: str) -> bool:
     return getattr(type(distribution), name) is getattr(Distribution, name)
 
 
-# Continuous ------------------------------------------------------------------------------------
-
-
 def _continuous(distribution: Distribution, probability: float) -> Tensor:
     low, high = _bracket(distribution, probability)
     value, last = _between(low, high), high - low
@@ -234,9 +231,6 @@ def _between(low: Tensor, high: Tensor) -> Tensor:
     return torch.where(narrow, 0.5 * low + 0.5 * high, far).clamp(low, high)
 
 
-# Counts ----------------------------------------------------------------------------------------
-
-
 def _count(distribution: Distribution, probability: float) -> Tensor:
     """The least count that reaches the probability, by halves of a bracket."""
     dtype = mean(distribution).dtype
@@ -275,9 +269,6 @@ def _mass(distribution: Distribution, counts: Tensor) -> Tensor:
     """The probability of each count; 0 outside the support, where torch raises or extrapolates."""
     inside: Tensor = cast(Constraint, distribution.support).check(counts)
     return torch.where(inside, distribution.log_prob(counts.where(inside, 0)).exp(), 0.0)
-
-
-# By samples ------------------------------------------------------------------------------------
 
 
 def _sampled(distribution: Distribution, probability: float) -> Tensor:

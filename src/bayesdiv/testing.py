@@ -123,9 +123,6 @@ def _gradient(
     return torch.stack(torch.autograd.grad(value, (loc, scale), materialize_grads=True))
 
 
-# Posteriors ------------------------------------------------------------------------------------
-
-
 def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
     """Raise an AssertionError, in one sentence, unless `make` makes posteriors that keep to theirs.
 
@@ -287,9 +284,6 @@ def _check_marginals(make: PosteriorFor, marginals: Distribution, drawn: Tensor)
     tied = (drawn.T.corrcoef() - torch.eye(_WEIGHTS, dtype=drawn.dtype)).abs().max().item()
     told = f"must return None for marginals() of weights that move together: they do, by {tied}"
     _require(tied < 6 / root, make, told)
-
-
-# Likelihoods -----------------------------------------------------------------------------------
 
 
 def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 20_000) -> None:

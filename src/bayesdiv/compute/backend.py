@@ -137,9 +137,6 @@ def _offered(
             yield name, blocks.Blocks(total, blocks.LARGE if name == "native" else blocks.ONE_PIECE)
 
 
-# --- the agreement -------------------------------------------------------------------------------
-
-
 def has_triton() -> bool:
     """Whether Triton is installed; that it is not is reported once."""
     if not _TRITON and not torch.compiler.is_compiling() and "triton" not in _told:

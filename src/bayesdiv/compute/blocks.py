@@ -94,9 +94,6 @@ def _raw(q: Normal) -> Tensor:
     return q.rho if isinstance(q, SoftplusNormal) else q.scale
 
 
-# --- the noise -----------------------------------------------------------------------------------
-
-
 class _Noise(NamedTuple):
     """Noise of several draws: of few weights at hand, of many made anew when it is asked for."""
 
@@ -131,9 +128,6 @@ def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> _Noise:
     if samples * loc.numel() < MANY:
         return _Noise(samples, standard_normal((samples, loc.numel()), loc, number))
     return _Noise(samples, None, fresh_seed() if number is None else number)
-
-
-# --- the pass ------------------------------------------------------------------------------------
 
 
 class _Plan(NamedTuple):

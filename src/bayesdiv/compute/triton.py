@@ -160,9 +160,6 @@ def _called(kernel: Kernel, *arguments: Any) -> tuple[Tensor, Tensor]:
     return cast(tuple[Tensor, Tensor], made)
 
 
-# --- the operators -------------------------------------------------------------------------------
-
-
 def _forward(
     loc: Tensor, rho: Tensor, prior_loc: Tensor, prior_scale: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor]:

@@ -7,22 +7,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    Distribution,
-    GeneralizedPareto,
-    Independent,
-    Kumaraswamy,
-    MixtureSameFamily,
-    Transform,
-    TransformedDistribution,
-    Uniform,
-    VonMises,
-    Weibull,
-    constraints,
-)
+from torch import distributions as families
+from torch.distributions import Distribution, Independent, MixtureSameFamily, VonMises, constraints
 
 # torch offers no public way to tell an inverse from what it inverts.
-from torch.distributions.transforms import _InverseTransform
+from torch.distributions.transforms import Transform, _InverseTransform
 
 _Item = TypeVar("_Item")
 _DRAWS = 1023
@@ -109,18 +98,18 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
 
 def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
     """That of torch, mended where torch 2.13 is wrong in double precision or next to an edge."""
-    if isinstance(distribution, GeneralizedPareto):  # float32 alone
+    if isinstance(distribution, families.GeneralizedPareto):  # float32 alone
         # -(1 + 1/c) log(1 + c y) - log scale, y = (x - loc) / scale; -y - log scale at c = 0.
         y, c = (points - distribution.loc) / distribution.scale, distribution.concentration
         some = c.abs() > 1e-9
         shape = torch.where(some, c, 1.0)
         log = torch.where(some, -(1 + 1 / shape) * (shape * y).log1p(), -y)
         return log - distribution.scale.log()
-    if isinstance(distribution, Kumaraswamy):  # 0 where 1 - x^a rounds to 1
+    if isinstance(distribution, families.Kumaraswamy):  # 0 where 1 - x^a rounds to 1
         a, b = distribution.concentration1, distribution.concentration0
         rest = -(a * points.log()).expm1()
         return (a * b).log() + (a - 1) * points.log() + (b - 1) * rest.log()
-    if isinstance(distribution, Weibull):  # NaN where (x / scale)^k overflows
+    if isinstance(distribution, families.Weibull):  # NaN where (x / scale)^k overflows
         k, y = distribution.concentration, points / distribution.scale
         return (k / distribution.scale).log() + torch.xlogy(k - 1, y) - y**k
     return distribution.log_prob(points)
@@ -135,7 +124,7 @@ def parameter(distribution: Distribution) -> Tensor:
     tensors = [x for x in found if isinstance(x, Tensor) and x.is_floating_point()]
     if tensors:
         return tensors[-1]
-    if isinstance(distribution, TransformedDistribution):
+    if isinstance(distribution, families.TransformedDistribution):
         return parameter(distribution.base_dist)
     return distribution.mean
 
@@ -155,7 +144,7 @@ def places(distribution: Distribution) -> list[tuple[Tensor, Tensor]]:
             for loc, scale in components
             for k in range(distribution.mixture_distribution.param_shape[-1])
         ]
-    if isinstance(distribution, Uniform):
+    if isinstance(distribution, families.Uniform):
         low, high = distribution.low, distribution.high
         return [((low + high) / 2, (high - low) / 2)]
     if hasattr(distribution, "loc") and hasattr(distribution, "scale"):
@@ -263,8 +252,8 @@ def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
 def offers(distribution: Distribution, name: str) -> bool:
     """Whether a distribution has a `cdf` or `icdf` of its own, or one of what it transforms."""
     own = getattr(type(distribution), name)
-    if isinstance(distribution, TransformedDistribution):
-        inner = own is getattr(TransformedDistribution, name)
+    if isinstance(distribution, families.TransformedDistribution):
+        inner = own is getattr(families.TransformedDistribution, name)
         return offers(distribution.base_dist, name) if inner else True
     return own is not getattr(Distribution, name)
 

@@ -16,15 +16,8 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    Categorical,
-    Distribution,
-    Independent,
-    LowRankMultivariateNormal,
-    MixtureSameFamily,
-    MultivariateNormal,
-    Normal,
-)
+from torch import distributions as families
+from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.base import Divergence
@@ -63,6 +56,7 @@ def total(
             once.
 
     Examples:
+        >>> from torch.distributions import MultivariateNormal
         >>> q = MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]]))
         >>> total(KL(), q, Normal(0.0, 1.0))
         tensor(0.5108)
@@ -104,11 +98,11 @@ def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None
     """In units of a Gaussian prior."""
     if not isinstance(p, Normal):
         return None
-    if isinstance(q, LowRankMultivariateNormal):
+    if isinstance(q, families.LowRankMultivariateNormal):
         delta = (q.loc - p.loc) / p.scale
         variance = (q.cov_diag / p.scale.square()).expand_as(delta)
         return _LowRank(delta, variance, q.cov_factor * p.scale.reciprocal().unsqueeze(-1))
-    if isinstance(q, MultivariateNormal):
+    if isinstance(q, families.MultivariateNormal):
         return _Dense((q.loc - p.loc) / p.scale, q.scale_tril / p.scale.unsqueeze(-1))
     return None
 

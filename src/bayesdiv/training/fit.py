@@ -156,13 +156,10 @@ def fit(
         began = time.perf_counter()
         objective.epoch = number
         module.train()
-        noise = (
-            None
-            if seed is None
-            else _noise(
-                seeding(seed * 1_000_003 + number, place.rank), compiled=transform is not None
-            )
-        )
+        noise = None
+        if seed is not None:
+            own = seeding(seed * 1_000_003 + number, place.rank)
+            noise = _noise(own, compiled=transform is not None)
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
         sums = _Sums(number)
