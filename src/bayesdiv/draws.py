@@ -342,7 +342,6 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
 
 
 def _known(model: nn.Module) -> bool | None:
-    """Whether the model can be run over all draws at once; None before it was tried."""
     return _has_rules.get(model, {}).get(model.training)
 
 

@@ -160,14 +160,12 @@ def _gradient_wanted(x: object) -> bool:
 
 
 def _converted(x: Inputs, dtype: torch.dtype | None) -> Inputs:
-    """The inputs with their real numbers in this dtype."""
     if dtype is None:
         return x
     return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, x)
 
 
 def _from_seed(seed: int | None, inputs: list[Tensor]) -> AbstractContextManager[None]:
-    """Noise from a seed, or as it comes."""
     if seed is None:
         return nullcontext()
     cards = [tensor.device for tensor in inputs[:1] if not on_cpu(tensor)]

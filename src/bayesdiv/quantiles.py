@@ -232,7 +232,6 @@ def _between(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _count(distribution: Distribution, probability: float) -> Tensor:
-    """The least count that reaches the probability, by halves of a bracket."""
     dtype = mean(distribution).dtype
     high = mean(distribution).double().amax(0).ceil() + 1
     low = torch.full_like(high, -1.0)

@@ -274,7 +274,6 @@ def _require_one(subject: object, name: str, log_weights: Tensor) -> None:
 
 
 def _check_marginals(make: PosteriorFor, marginals: Distribution, drawn: Tensor) -> None:
-    """The moments of each weight, and that none moves with another."""
     root = math.sqrt(len(drawn))
     scale = marginals.stddev
     away = ((drawn.mean(0) - marginals.mean) / scale).abs().max().item()

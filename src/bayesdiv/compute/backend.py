@@ -203,7 +203,6 @@ def agrees(
 
 
 def _found(total: Callable[[SoftplusNormal], Tensor], loc: Tensor, rho: Tensor) -> list[Tensor]:
-    """A total and its gradients by loc and rho."""
     loc, rho = (side.detach().requires_grad_() for side in (loc, rho))
     value = total(SoftplusNormal(loc, rho))
     return [value.detach(), *torch.autograd.grad(value, (loc, rho))]

@@ -242,7 +242,6 @@ def _of_block(
 
 
 def _put(place: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> None:
-    """Write draws, also in a shorter dtype."""
     if place.dtype == loc.dtype:
         torch.addcmul(loc, scale, noise, out=place)
     else:

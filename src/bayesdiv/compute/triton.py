@@ -210,7 +210,6 @@ def _backward(
 
 
 def _grid(loc: Tensor) -> tuple[int, int]:
-    """Blocks of weights, and trials."""
     return -(-loc.shape[-1] // BLOCK), loc.shape[:-1].numel()
 
 

@@ -133,12 +133,10 @@ if os.environ.get("TRITON_INTERPRET") == "1":  # which has no functions of the c
 
     @jit
     def _over(x, y):
-        """A quotient."""
         return x / y
 
     @jit
     def _circle(angle):
-        """Cosine and sine."""
         return tl.cos(angle), tl.sin(angle)
 
 else:

@@ -95,7 +95,6 @@ def total(
 
 
 def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None":
-    """In units of a Gaussian prior."""
     if not isinstance(p, Normal):
         return None
     if isinstance(q, families.LowRankMultivariateNormal):

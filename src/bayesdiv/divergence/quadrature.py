@@ -101,7 +101,6 @@ def _tensors(divergence: Divergence) -> dict[str, Tensor]:
 
 
 def _cut(divergence: Divergence, shape: torch.Size, cut: slice | Tensor) -> Divergence:
-    """The divergence of some weights."""
     settings = _tensors(divergence)
     flat = {name: x.double().expand(shape).reshape(-1)[cut] for name, x in settings.items()}
     return replace(divergence, **flat) if flat else divergence  # type: ignore[type-var]
@@ -312,7 +311,6 @@ class _Pair:
         worst: Tensor,
         active: Tensor,
     ) -> tuple[Panels, list[_Record], list[Tensor]]:
-        """The worst panels of the weights that need it, cut in halves."""
         _, index = worst[:, active].topk(min(_AT_A_TIME, len(worst)), dim=0)
         chosen = panels.of(active).some(index)
         halves = chosen.halves()

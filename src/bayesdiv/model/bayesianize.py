@@ -114,7 +114,6 @@ def bayesianize(
 def _distributions(
     chosen: _Chosen, prior: nn.Module | PriorFor, posterior: _Family, start: float
 ) -> tuple[Layout, nn.Module, nn.Module]:
-    """Layout, posterior and prior of some weights."""
     layout = Layout.of(chosen)
     loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
     loc = loc.to(torch.promote_types(loc.dtype, torch.float32))  # half precision cannot be trained
@@ -152,7 +151,6 @@ def _parted(chosen: _Chosen, by: Callable[[str], Hashable]) -> dict[str, _Chosen
 
 
 def _check_some(module: nn.Module, chosen: _Chosen) -> None:
-    """Whether any weight is random."""
     if chosen:
         return
     kind = type(module).__name__

@@ -414,7 +414,6 @@ class LossModule(nn.Module):
 
 
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
-    """The sum, on the device of the first."""
     first = totals[0]
     return first if len(totals) == 1 else sum((t.to(first.device) for t in totals[1:]), first)
 

@@ -216,7 +216,6 @@ def advance(
 
 
 def _alike(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """The parameters by device and dtype."""
     kinds: dict[Any, list[Tensor]] = {}
     for parameter in parameters:
         kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
