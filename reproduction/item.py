@@ -45,15 +45,15 @@ def stamp() -> dict[str, str]:
 class Needs(Protocol):
     """The results that an item is made of."""
 
-    def missing(self, results: Path) -> list[str]: ...  # noqa: D102
-    def compute(self, results: Path, effort: Effort, tell: Tell) -> None: ...  # noqa: D102
+    def missing(self, results: Path) -> list[str]: ...
+    def compute(self, results: Path, effort: Effort, tell: Tell) -> None: ...
 
 
 class Item(Protocol):
     """The functions of a module in this folder."""
 
-    def draw(self, results: Path, out: Path) -> list[Path]: ...  # noqa: D102
-    def verdict(self, results: Path) -> Verdict: ...  # noqa: D102
+    def draw(self, results: Path, out: Path) -> list[Path]: ...
+    def verdict(self, results: Path) -> Verdict: ...
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ class Shares(Protocol):
     """How many rows are held out: of all to test on, of the training part to choose by."""
 
     @property
-    def test(self) -> float: ...  # noqa: D102
+    def test(self) -> float: ...
     @property
-    def validation(self) -> float: ...  # noqa: D102
+    def validation(self) -> float: ...
 
 
 class Rows(NamedTuple):
