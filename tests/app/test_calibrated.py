@@ -87,7 +87,7 @@ def test_sets_of_a_calibrated_run_hold_enough_held_out_rows(place):
     assert any(len(each) < 3 for each in sets)
 
 
-def test_a_temperature_is_that_of_least_nll_and_changes_what_the_run_predicts(place):
+def test_a_temperature_is_that_of_least_nll_and_changes_what_the_run_predicts(place, capsys):
     x, y, _ = held("classes")
     logits = restore(Path("classes"))[0].predict(x).conditional.logits.double()
 
@@ -100,6 +100,7 @@ def test_a_temperature_is_that_of_least_nll_and_changes_what_the_run_predicts(pl
     experiment, _ = restore(Path("classes"))
     (cooler,) = experiment.calibration
     assert cooler.value == pytest.approx(best, rel=1e-3)
+    assert f"temperature {cooler.value:.4g}, fitted to 57 rows" in capsys.readouterr().out
     assert -experiment.predict(x).log_prob(y).mean().item() == pytest.approx(nll(best), abs=1e-5)
 
 

@@ -48,9 +48,10 @@ def calibrate(settings: Namespace) -> None:
     with owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind)
     count = len(y)
-    said = repr(found)
     if isinstance(found, Levels):
         kind = "intervals" if found.score else "sets"
         said = f"conformal {kind} for levels up to {count / (count + 1):.4g}"
+    else:
+        said = f"{settings.kind} {[*found.state().values()][-1]:.4g}"
     say(f"{folder / calibrated.FILE}: {said}, fitted to {count} {'row' if count == 1 else 'rows'}")
     print_metrics({name: task_of(told).measured(experiment.predict(x), y)})
