@@ -1,4 +1,4 @@
-"""`bayesdiv compare`: train several losses on the same splits and print one table."""
+"""`bayesdiv compare`: compare losses and simple models in one table."""
 
 import contextlib
 import itertools

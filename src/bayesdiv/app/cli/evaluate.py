@@ -1,4 +1,4 @@
-"""`bayesdiv evaluate`: print the metrics of a run on its own rows or on a new file."""
+"""`bayesdiv evaluate`: print the metrics of a run, also on new rows."""
 
 from pathlib import Path
 from typing import Any

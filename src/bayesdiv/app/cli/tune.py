@@ -1,4 +1,4 @@
-"""`bayesdiv tune`: search alpha, strength, learning rate and prior width on validation data."""
+"""`bayesdiv tune`: search alpha, strength, learning rate and prior width."""
 
 import contextlib
 import time
