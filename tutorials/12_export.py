@@ -45,6 +45,6 @@ axes.legend(loc="upper left")
 # %% [markdown]
 # ## Take away
 #
-# - The file holds the draws, the likelihood and everything between: whoever runs it needs no bayesdiv and no class of yours.
+# - The file holds the draws, the likelihood and everything between: whoever runs it needs no bayesdiv and none of your classes.
 # - `model.onnx` in place of `model.pt2` is for onnxruntime and every language that has it.
 # - Smaller files, fewer draws, and a server in twenty lines: [serve](../howto/serve.md).

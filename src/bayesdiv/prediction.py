@@ -53,21 +53,21 @@ def predict(
 ) -> Predictive:
     """Predict with several weight draws, the same for all rows.
 
-    Only a few draws are held at a time, so that memory has a ceiling. To keep them for further
-    calls, take `draw_weights` once and then `predict_at`.
+    Only a few draws are held at a time, which bounds memory. To reuse draws in further calls, call
+    `draw_weights` once and then `predict_at`.
 
     Args:
-        model: the trained model; it is put in evaluation mode for the time of the call.
+        model: the trained model; it is in evaluation mode during the call.
         likelihood: the one it was trained with.
         x: inputs: a tensor or an array, a tuple of arguments, a mapping of named ones, or a loader
-            of torch. Where a tensor requires a gradient, the prediction can be differentiated by
-            it, for the same weights; else nothing is kept for gradients.
+            of torch. If a tensor requires a gradient, the prediction can be differentiated with
+            respect to it, for the same weights.
         samples: weight draws to average over.
         over: how several draws are run, see `draws`.
-        batch_size: rows at a time, for data that do not fit at once.
+        batch_size: rows at a time, for data that does not fit into memory at once.
         outputs: the tensor out of what the model returns, see `draws`.
         unpack: from what a loader yields to inputs and targets, see `fit`; None takes the first of
-            a pair, or the whole of what is no pair.
+            a pair, or the whole of anything else.
         seed: makes every call draw the same weights, in any thread; None draws from torch's
             generator, which `torch.manual_seed` sets.
 
@@ -107,11 +107,11 @@ def predict_at(
     outputs: Outputs | None = None,
     unpack: Unpack | None = None,
 ) -> Predictive:
-    """The same with weights drawn before (`draw_weights`), which serve any number of calls.
+    """Predict with given weights (`draw_weights`), which serve any number of calls.
 
-    Weights may be kept in another dtype, such as bfloat16: they take half the room, and on
-    processors that multiply it many rows take less than half the time. A network of random weights
-    alone then runs in that dtype; what it returns has the dtype of `x`.
+    Weights may be kept in another dtype, such as bfloat16: they take half the memory, and on
+    processors that multiply it, many rows take less than half the time. A network whose weights are
+    all random then runs in that dtype; its output has the dtype of `x`.
 
     Examples:
         >>> import bayesdiv as bd

@@ -29,7 +29,7 @@ _Tensors = dict[str, Tensor]
 
 
 class SavingError(ValueError):
-    """A file that is missing, damaged, or not of this model, told in one sentence."""
+    """A file that is missing, damaged, or not of this model, in one sentence."""
 
 
 class Stateful(Protocol):
@@ -60,7 +60,7 @@ def save(
     run that is resumed by `first=objective.epoch + 1` ends where it would have ended.
 
     Args:
-        path: of the file; one that is there is replaced.
+        path: of the file; an existing one is replaced.
         net: the model, Bayesian or with Bayesian modules inside.
         objective: its loss, for the noise level, the multiplier of a `Constraint` and the epoch.
         optimizer: any of torch's.
@@ -108,13 +108,13 @@ def load(
 ) -> tuple[calibrations.Saved, ...]:
     """Read what `save` wrote into a model of the same layout, and into what it is trained with.
 
-    All is checked before anything is changed: version, checksum, layout, posterior, prior,
+    Everything is checked before anything is changed: version, checksum, layout, posterior, prior,
     likelihood, names, shapes and dtypes.
 
     Args:
         path: of the file.
         into: a model made as the saved one was.
-        objective: gets its state and the epoch back, if given; so do the others.
+        objective: gets its state and its epoch back, if given; so do the others.
         optimizer: over the same parameters in the same order.
         scheduler: of the same kind.
 

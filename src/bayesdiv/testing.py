@@ -1,4 +1,4 @@
-"""Suites that a class of your own can run: the same that our own classes pass."""
+"""Suites that your own class can run: the same that our own classes pass."""
 
 import math
 from collections.abc import Sequence

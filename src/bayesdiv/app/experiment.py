@@ -262,7 +262,7 @@ class Experiment:
         return torch.autocast("cuda", torch.bfloat16)
 
     def estimate_statistics(self, part: Part) -> None:
-        """Estimate the statistics of batch norms anew, for the draws of the weights as they are."""
+        """Estimate the statistics of batch norms again, for the current draws of the weights."""
         with self.autocast():
             some = (x for x, _ in itertools.islice(self.batches(part), 40))
             estimate_statistics(self.model, some)

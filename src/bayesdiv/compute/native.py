@@ -105,5 +105,5 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 
 
 def disagrees(what: str) -> None:
-    """Tell that machine code is left alone because it computes something else."""
+    """Log that machine code is not used because it computes something else."""
     _log.warning("machine code for %s is not used: it disagrees with plain operations", what)

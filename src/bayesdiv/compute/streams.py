@@ -61,7 +61,7 @@ def preserved() -> Iterator[None]:
 
 
 def _renew() -> None:
-    """A lock of its own for a forked process, in which no other thread is left to give it up."""
+    """A new lock for a forked process, in which no other thread is left to give it up."""
     global _turn
     _turn = threading.RLock()
 

@@ -182,7 +182,7 @@ def _forward(
 
 
 def _results(loc: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """What is to be filled: shows a compiler the shapes too."""
+    """Empty tensors to fill: shows a compiler the shapes too."""
     samples, dtype, rule = rest[5:8]
     shape = (0,) if rule == Program.NOTHING.value else loc.shape[:-1]
     return loc.new_empty((samples, *loc.shape), dtype=dtype), loc.new_empty(shape)

@@ -73,8 +73,8 @@ class JSA(_Arithmetic):
 
         (1-α) KL(q ‖ A) + α KL(p ‖ A),   A = α q + (1-α) p
 
-    Never above -(1-α) log α - α log(1-α) a weight (theorem 1). KL(q ‖ p) at alpha = 0, KL(p ‖ q) at
-    alpha = 1. No closed form: for two Gaussians the one-sided rule computes it to 1e-6.
+    Never above -(1-α) log α - α log(1-α) per weight (theorem 1). KL(q ‖ p) at alpha = 0, KL(p ‖ q)
+    at alpha = 1. It has no closed form; for two Gaussians the one-sided rule computes it to 1e-6.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -125,7 +125,7 @@ def joint_jsa(alpha: float, q: Distribution, p: Distribution, *, samples: int = 
         bound - E_q[(1-α) softplus(-z) + α²/(1-α) h(z)]
         z = Σ_i (log q_i - log p_i) + log(α/(1-α))
 
-    Shown to explain why `JSA` is summed over weights: the joint form saturates. It is no objective.
+    It explains why `JSA` is summed over weights: the joint form saturates. Not an objective.
 
     Examples:
         >>> from torch.distributions import Normal

@@ -21,12 +21,12 @@ _NEAR, _FAR = 1e30, 1e60  # so far out that location and scale no longer count
 
 @dataclass(frozen=True)
 class Auto(Estimator):
-    """The exact form where there is one, else the fallback; the default everywhere.
+    """The exact form if there is one, else the fallback; the default everywhere.
 
-    A sum of divergences, such as `WeightedKL`, takes the best way for each. `Quadrature` takes the
-    place of a fallback that samples where samples mislead: for a divergence that is not a mean over
-    points (JS-G without a closed form), for a prior with an edge, and where the mean or the
-    variance of a sample does not exist, as under the tails of a Cauchy prior.
+    It chooses for each term of a sum, such as `WeightedKL`. `Quadrature` replaces a fallback that
+    samples where samples would mislead: for a divergence that is not a mean over points (JS-G
+    without a closed form), for a prior with an edge, and where the mean or the variance of a sample
+    does not exist, as with the tails of a Cauchy prior.
 
     Examples:
         >>> from torch.distributions import Cauchy, Laplace, Normal

@@ -1,4 +1,4 @@
-"""What a divergence is: a value that turns log densities at points into one number a weight."""
+"""What a divergence is: a value that turns log densities at points into one number per weight."""
 
 import math
 from abc import ABC, abstractmethod
@@ -53,7 +53,7 @@ class Points:
         if count < 1000:
             raise ValueError(
                 f"the logarithm of a mean needs at least 1000 samples, got {count}: use "
-                "Quadrature(), or WeightedKL in the place of JSG"
+                "Quadrature(), or WeightedKL instead of JSG"
             )
         return self._exponents(power).logsumexp(0)
 
@@ -78,7 +78,7 @@ class Divergence(ABC):
     """
 
     default: ClassVar["Estimator"]
-    """How a call computes it where it is not told otherwise: `Auto()`."""
+    """How a call computes it by default: `Auto()`."""
     linear: ClassVar[bool] = True
     """Whether it is a mean over points, so that a few samples estimate it without bias."""
 
@@ -98,7 +98,7 @@ class Divergence(ABC):
 
     @property
     def parts(self) -> "tuple[tuple[float | Tensor, Divergence], ...]":
-        """Divergences and factors whose sum this is, where each may have a rule of its own."""
+        """Divergences and factors whose sum this is, where each may have its own rule."""
         return ()
 
     def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:

@@ -30,7 +30,7 @@ class NodeRule(ABC):
 
     @abstractmethod
     def prepare(self, divergence: "Divergence", q: Distribution, p: Distribution) -> Prepared:
-        """The rule for pairs like this one, its nodes laid out: what a compiled step calls."""
+        """The rule for pairs like this one, its nodes prepared: what a compiled step calls."""
 
     def __call__(self, divergence: "Divergence", q: Distribution, p: Distribution) -> Tensor:
         return self.prepare(divergence, q, p)(q, p)

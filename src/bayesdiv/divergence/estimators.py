@@ -71,11 +71,11 @@ class Estimator(ABC):
 
 @dataclass(frozen=True)
 class Exact(Estimator):
-    """The closed form, or a rule with a stated accuracy; no noise. Raises `NoExactForm` if neither.
+    """The closed form or a rule of stated accuracy, without noise; `NoExactForm` if neither.
 
     Args:
-        nodes: for rules that sum over nodes, how many. None chooses the fastest way to about 1e-5;
-            96 is the reference, good to 1e-9.
+        nodes: number of nodes of a rule that sums. None is the fastest that reaches about 1e-5; 96
+            is the reference, accurate to 1e-9.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -106,15 +106,15 @@ class Exact(Estimator):
 
 @dataclass(frozen=True)
 class MonteCarlo(Estimator):
-    """The mean over draws of q, and of p where the formula needs them (paper, algorithm 2, mended).
+    """The mean over draws of q, and of p where needed (paper, algorithm 2, corrected).
 
     JS-A needs draws of p only where q has the larger scale: see `bayesdiv.divergence.arithmetic`.
-    The draws of the forward pass are used again, and made up to `samples`. The gradient goes
-    through the draws, which is wrong where p has an edge: a prior of bounded support is refused as
-    soon as q is learned.
+    It reuses the draws of the forward pass and adds more up to `samples`. The gradient goes through
+    the draws, which is wrong where p has an edge, so a prior of bounded support is refused when q
+    is learned.
 
     Args:
-        samples: how many draws at least; the noise falls with the square root.
+        samples: the least number of draws; the noise falls with its square root.
 
     Examples:
         >>> from torch.distributions import Laplace, Normal

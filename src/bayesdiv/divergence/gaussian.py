@@ -225,7 +225,7 @@ class _OnePass(torch.autograd.Function):
 
 
 def refuse_second(gradient: Tensor, *parameters: Tensor) -> Tensor:
-    """The gradient, which raises where it is to be differentiated by the parameters once more."""
+    """The gradient, which raises where it would be differentiated a second time."""
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
     return cast(Tensor, _Once.apply(gradient, link))  # type: ignore[no-untyped-call]
 

@@ -23,8 +23,8 @@ class WeightedKL(Skewed):
 
         (1-α)² KL(q ‖ p) + α² KL(p ‖ q)
 
-    The paper calls this JS-G too, though it leaves the normaliser of the geometric mean out:
-    JSG = WeightedKL + log Z with log Z ≤ 0.
+    The paper calls this JS-G too, although it omits the normaliser of the geometric mean: JSG =
+    WeightedKL + log Z with log Z ≤ 0.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -55,8 +55,8 @@ class JSG(Skewed):
 
         (1-α) KL(q ‖ G) + α KL(p ‖ G),   G = q^α p^(1-α) / Z
 
-    Unbounded. For two Gaussians in closed form, with the prime that the paper's first term lacks.
-    KL(q ‖ p) at alpha = 0, KL(p ‖ q) at alpha = 1.
+    Unbounded. It has a closed form for two Gaussians (with a prime that the paper omits). KL(q ‖ p)
+    at alpha = 0, KL(p ‖ q) at alpha = 1.
 
     Examples:
         >>> from torch.distributions import Normal

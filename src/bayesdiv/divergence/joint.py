@@ -1,4 +1,4 @@
-"""Divergences of a posterior that is no product, from a factorised prior: all weights together.
+"""Divergences of a posterior that is not a product, from a factorised prior: all weights together.
 
 In units of the prior, q = N(δ, R) and p = N(0, I) with δ = (m - m_p)/σ_p and R = S / σ_p σ_pᵀ:
 

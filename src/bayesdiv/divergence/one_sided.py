@@ -71,7 +71,7 @@ class Mixture(NamedTuple):
 
 @runtime_checkable
 class HasMixture(Protocol):
-    """A divergence told by the weights of a mixture."""
+    """A divergence given by the weights of a mixture."""
 
     alpha: Number
 
@@ -176,7 +176,7 @@ def equally_spaced(count: int, reach: float) -> Nodes:
 
 
 class _Weights(NamedTuple):
-    """What a pass reads of a mixture: numbers, or tensors of one entry a weight."""
+    """What a pass reads of a mixture: numbers, or tensors of one entry per weight."""
 
     bound: Number
     log_odds: Number

@@ -22,7 +22,7 @@ class Renyi(Divergence):
 
         log(∫ q^α p^(1-α)) / (α-1),   α ≥ 0;   KL(q ‖ p) at α = 1
 
-    For two Gaussians infinite unless (1-α) σ_q² + α σ_p² > 0.
+    For two Gaussians it is infinite unless (1-α) σ_q² + α σ_p² > 0.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -61,7 +61,7 @@ class ChiSquared(Divergence):
 
         log ∫ p²/q = log(1 + χ²(p ‖ q)),   the Rényi divergence of order 2 of p from q
 
-    For two Gaussians infinite unless 2 σ_q² > σ_p²: of no use for a narrow posterior.
+    For two Gaussians it is infinite unless 2 σ_q² > σ_p², so it cannot train a narrow posterior.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -81,11 +81,11 @@ class ChiSquared(Divergence):
 
 @dataclass(frozen=True)
 class TotalVariation(Divergence):
-    """Half the area between the two densities, at most 1 a weight.
+    """Half the area between the two densities, at most 1 per weight.
 
         ½ ∫ |q - p|
 
-    A sum of it over weights is a convention: it does not add up over independent weights.
+    Summing it over weights is a convention: it is not additive over independent weights.
 
     Examples:
         >>> from torch.distributions import Normal

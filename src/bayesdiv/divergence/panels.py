@@ -129,7 +129,7 @@ def _tail(cuts: Tensor, scale: Tensor, sign: int) -> _Range:
 
 
 def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, _Range]:
-    """The panel next to an edge, taken out and told as a logarithmic range."""
+    """The panel next to an edge, taken out and kept as a logarithmic range."""
     at_edge = (panels.low if sign > 0 else panels.high) == edge
     beside = at_edge & (panels.high > panels.low) & (panels.sign == 0)
     width = torch.where(beside, panels.high - panels.low, 0.0).sum(0)

@@ -1,4 +1,4 @@
-"""Dense integration of a divergence, refined until it stands, for any pair of densities."""
+"""Dense integration of a divergence, refined until it converges, for any pair of densities."""
 
 import math
 from collections.abc import Callable
@@ -40,15 +40,15 @@ class NotConverged(ArithmeticError):
 
 @dataclass(frozen=True)
 class Quadrature(Estimator):
-    """Dense integration on panels that follow both densities: the oracle, for any such pair.
+    """Dense integration on panels that follow both densities, for any pair: the reference.
 
     Panels lie between the quantiles of q, of p and of all their components, are cut at the edges of
     the supports and where the densities cross, and become logarithmic towards edges and in the
-    tails. Each carries Gauss-Legendre nodes, and is halved until halving changes nothing; the
-    masses of q and p must come out as 1. Where that fails, `NotConverged` says which error was
-    reached; where an integral diverges, the value is infinite. The nodes stay put while q moves, so
-    gradients are right for priors with edges too. Some 4,000 nodes per weight in double precision:
-    made for checks, figures and small networks. Memory has a ceiling for any number of weights.
+    tails. Each has Gauss-Legendre nodes and is halved until halving changes nothing; the masses of
+    q and p must come out as 1. If that fails, `NotConverged` reports the error that was reached; if
+    an integral diverges, the value is infinite. The nodes do not move with q, so gradients are
+    right for priors with edges too. It uses some 4,000 nodes per weight in double precision: use it
+    for checks, figures and small networks. Memory is bounded for any number of weights.
 
     Args:
         points: nodes per panel.
@@ -235,7 +235,7 @@ class _Pair:
 
     def _used(self, x: Tensor, log_width: Tensor) -> Tensor:
         """Which nodes count in any integral."""
-        # Every node as a panel of its own.
+        # Every node as its own panel.
         found = self._estimate(self._logs(x), log_width, x.shape[0])
         used = torch.zeros_like(x, dtype=torch.bool)
         for record in found.records:

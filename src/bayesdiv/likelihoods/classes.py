@@ -14,13 +14,12 @@ class Classes(Weighted):
         p(y = k | x, w) = softmax(f_w(x))_k
 
     Args:
-        class_weights: how much an example of each class counts in the loss, for biased data; see
-            `balanced`.
-        ignore: a label that says there is none, such as the -100 of padded words. It is left out of
-            the likelihood; an example with no other label is left out of the mean over the batch,
-            too, so that `num_data` is the number of examples with a label. Of several processes,
-            each takes the mean over its own part. Metrics refuse the label; give them the rest:
-            with `keep = y != -100`, of a prediction
+        class_weights: how much an example of each class counts in the loss; see `balanced`.
+        ignore: a label that means no label, such as -100 for padding. It is left out of the
+            likelihood; an example with no other label is left out of the mean over the batch, too,
+            so that `num_data` is the number of examples with a label. Of several processes, each
+            takes the mean over its own part. Metrics refuse the label; give them the rest: with
+            `keep = y != -100`, of a prediction
             `Predictive(likelihood(predictive.conditional.logits[:, keep]))` and `y[keep]`.
 
     Examples:

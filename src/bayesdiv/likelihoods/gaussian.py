@@ -11,7 +11,7 @@ class Gaussian(Noisy):
 
         y | x, w ~ N(f_w(x), scale²)
 
-    One output gives a number per row, several give independent numbers with the same noise.
+    One output gives one number per row; several give independent numbers with the same noise.
 
     Examples:
         >>> import torch

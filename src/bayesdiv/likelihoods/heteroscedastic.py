@@ -1,4 +1,4 @@
-"""Targets that are normal, each with a noise level of its own."""
+"""Targets that are normal, each with its own noise level."""
 
 from torch import Tensor
 from torch.distributions import Distribution, Normal
@@ -7,16 +7,16 @@ from bayesdiv.likelihoods.base import Spread, joined
 
 
 class HeteroscedasticGaussian(Spread):
-    """Targets are normal with a noise level of their own: two outputs, the mean and its rho.
+    """Targets are normal, each with its own noise level: two outputs, the mean and its rho.
 
         y | x, w ~ N(f_1, (smallest + softplus(f_2 + shift))²)
 
     Several targets have two outputs each: all means first, then all rhos.
 
     Args:
-        smallest: a floor for the scale, without which a single row can be fitted exactly. A
-            hundredth of the targets' standard deviation suits targets with few different values.
-        shift: what is added to rho; `shift_to` finds the one for a given scale at the output 0.
+        smallest: the lowest scale, without which a single row could be fitted exactly. A hundredth
+            of the targets' standard deviation suits targets with few different values.
+        shift: added to rho; `shift_to` finds the shift for a given scale at output 0.
 
     Examples:
         >>> import torch

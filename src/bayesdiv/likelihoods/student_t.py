@@ -7,7 +7,7 @@ from bayesdiv.likelihoods.base import Noisy
 
 
 class StudentTNoise(Noisy):
-    """Targets with outliers: Student's t around the output, learned scale, fixed df.
+    """Targets with outliers: Student's t around the output, with a learned scale and a fixed df.
 
     Args:
         df: degrees of freedom; 4 forgives outliers and has a finite variance.

@@ -1,4 +1,4 @@
-"""What the whole predictive distribution is worth."""
+"""Scores of the whole predictive distribution."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""How well a score tells unusual rows from usual ones: functions of the scores of both.
+"""How well a score separates unusual rows from usual ones: functions of the scores of both.
 
 Scores are those of `bayesdiv.outliers`, larger where a row is less usual.
 """
@@ -52,7 +52,7 @@ def outlier_false_alarms(usual: Tensor, unusual: Tensor, found: float = 0.95) ->
 
 
 def _ranked(usual: Tensor, unusual: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranks in the place of scores, even on [0, 1], and which rows are unusual."""
+    """Ranks instead of scores, even on [0, 1], and which rows are unusual."""
     # torchmetrics would squash scores outside [0, 1], and the largest would become equal.
     _check(usual, unusual)
     scores = torch.cat([usual.flatten(), unusual.flatten()])

@@ -59,7 +59,7 @@ def nearest(level: float) -> Aim:
 
 
 def metric(title: str, unit: str, aim: Aim, explained: str) -> Callable[[_Own], _Own]:
-    """Enter a function of a `Predictive` and targets in `TABLE`; one of your own too.
+    """Enter a function of a `Predictive` and targets in `TABLE`; also your own.
 
     Examples:
         >>> @metric("worst", TARGET, LOWEST, "the largest error of all")

@@ -21,16 +21,16 @@ Made = TypeVar("Made")
 
 
 class Bayesian(nn.Module):
-    """A module whose random weights are drawn anew from the posterior in each call.
+    """A module whose random weights are drawn again from the posterior in each call.
 
-    It is the Bayesian layer (inside any `nn.Sequential`) and the Bayesian network (around a whole
-    one) alike. Make it with `bayesianize`.
+    It is a Bayesian layer inside any `nn.Sequential`, or a whole Bayesian network. Make it with
+    `bayesianize`.
 
     Args:
         module: the network, without the random weights.
         layout: names and shapes of the random weights.
         posterior: the distribution that is learned.
-        prior: a module that returns the distribution believed before.
+        prior: a module that returns the prior distribution.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ def using(model: nn.Module, weights: Sequence[Tensor]) -> AbstractContextManager
 
 @contextmanager
 def at_mean(model: nn.Module) -> Iterator[None]:
-    """For the time of the context, `model` runs at its posterior mean, without noise.
+    """Run `model` at its posterior mean, without noise, inside the context.
 
     Examples:
         >>> import bayesdiv as bd
@@ -239,10 +239,10 @@ def at_mean(model: nn.Module) -> Iterator[None]:
 
 
 def stacked(models: Sequence[Bayesian]) -> Bayesian:
-    """Independent trials as one model: the parameters of like models along a leading axis.
+    """Stack independent trials into one model, their parameters along a leading axis.
 
-    The loss of a stack is the sum of theirs, so each trial learns as it would alone. Priors of one
-    family may differ in their parameters; what else is not random must be the same in all models.
+    The loss of a stack is the sum of its trials' losses, so each trial learns as it would alone.
+    Priors of one family may have different parameters; all else that is not random must be equal.
     """
     if not models:
         raise ValueError("a stack must have at least one model, got none")

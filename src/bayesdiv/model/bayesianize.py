@@ -53,15 +53,14 @@ def bayesianize(
     start: float = 0.1,
     by: Callable[[str], Hashable] | None = None,
 ) -> Bayesian | Grouped:
-    """Turn a module Bayesian; the module itself is left as it was.
+    """Make a module Bayesian; the module itself does not change.
 
     Its weights, pretrained or not, become the posterior mean, in single precision at least; draws
-    of each tensor are rounded to its own dtype. Weights that are tied, or a module that is used
-    twice, stay one set of weights. Frozen ones, those with `requires_grad_(False)`, stay as they
-    are and share memory with those of the module. The row that an `nn.Embedding` keeps for padding
-    is random like its others. Filters of a module that was put
-    `.to(memory_format=torch.channels_last)` lie in the flat vector in that order, so that a step
-    on channels-last inputs copies none.
+    of each tensor are rounded to its own dtype. Tied weights, or a module that is used twice, stay
+    one set of weights. Frozen weights, those with `requires_grad_(False)`, stay deterministic and
+    share memory with those of the module. The padding row of an `nn.Embedding` is random like its
+    other rows. Filters of a module that was put `.to(memory_format=torch.channels_last)` keep that
+    order in the flat vector, so a step on channels-last inputs copies none.
 
     Args:
         module: any `nn.Module`.
@@ -71,12 +70,12 @@ def bayesianize(
         where: which weights are random, by name and parameter; the rest are ordinary parameters.
             Tied weights are random as soon as one of their names is picked. `everything` picks
             frozen weights too.
-        start: the posterior's scale to begin with, as a fraction of the prior's. Far below 0.1 the
-            reverse KL inside JS-G crushes the means before the data speak.
+        start: the posterior's initial scale as a fraction of the prior's. Far below 0.1 the reverse
+            KL inside JS-G pulls the means to the prior's at once.
         by: from the name of a weight tensor to its group; None is one posterior for all. Each group
-            has a flat vector of its own, on a device of its own. The Gaussians of a group of one
-            tensor have that tensor's shape, for optimizers that look at it, such as Muon. Losses
-            and gradients for given draws are those of one vector, to rounding.
+            has its own flat vector, on its own device. The Gaussians of a group of one tensor have
+            that tensor's shape, for optimizers that need it, such as Muon. Losses and gradients for
+            given draws are those of one vector, to rounding.
 
     Examples:
         >>> from torch.distributions import Normal

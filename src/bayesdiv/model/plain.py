@@ -12,11 +12,11 @@ from bayesdiv.model.placeholders import filled
 
 
 def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) -> nn.Module:
-    """An ordinary module with the posterior mean, or the given weights, in place.
+    """Return an ordinary module with the posterior mean, or the given weights, as its weights.
 
     It has the class, the parameters and the state dict that the module had before `bayesianize`,
     tied weights tied, and shares no memory with `model`. So `save_pretrained`, `merge_and_unload`,
-    `generate`, `torch.export` and tools that quantise work on it. Inside a larger model every
+    `generate`, `torch.export` and quantisation tools work on it. Inside a larger model every
     Bayesian module is replaced by its ordinary one.
 
     Args:

@@ -146,7 +146,7 @@ class FanIn:
 
 @dataclass(frozen=True)
 class AroundStart:
-    """A prior centred on the weights that the module brings, for instance pretrained ones.
+    """A prior centred on the module's own weights, for instance pretrained ones.
 
     Args:
         scale: standard deviation around them.

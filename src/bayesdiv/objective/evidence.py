@@ -50,7 +50,7 @@ class Method(ABC):
         """The loss in nats for all the data, from ℓ along the first axis."""
 
     def loss(self, ratios: Ratios) -> Tensor:
-        """The value with the gradient that is to be followed; that of the value, if not told."""
+        """The value with the gradient to follow; that of the value by default."""
         return self.value(ratios.full)
 
 
@@ -142,8 +142,8 @@ class TotalVariationVI(Method):
         mean_s ½ |S ω_s - 1|,   ω = softmax(ℓ)   →  ½ ∫ |posterior - q|
 
     Consistent as S → ∞. This estimator is ours: the works the paper cites rescale in a way they do
-    not tell. Through the draws it has hardly a gradient once one of them dominates, so the one that
-    is followed goes through log q: -½ mean_s sign(S ω_s - 1) ∂ log q(w_s), which is bounded.
+    not state. Through the draws it has hardly a gradient once one of them dominates, so the one
+    that is followed goes through log q: -½ mean_s sign(S ω_s - 1) ∂ log q(w_s), which is bounded.
 
     Examples:
         >>> import torch
@@ -174,7 +174,7 @@ def _log_mean_exp(values: Tensor) -> Tensor:
 
 
 class Evidence(Objective):
-    """An objective over log ratios of several draws, in the place of `Objective`.
+    """An objective over log ratios of several draws, instead of `Objective`.
 
         total = method(ℓ_1 … ℓ_S) / num_data
 
@@ -237,7 +237,7 @@ class Evidence(Objective):
         return Loss(loss, -log_likelihood.mean(0), surplus)
 
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
-        """Nothing, all together: a bound is no sum over draws."""
+        """Nothing, all together: a bound is not a sum over draws."""
         return []
 
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:

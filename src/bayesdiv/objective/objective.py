@@ -24,7 +24,7 @@ from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.objective.in_turn import Part, gradients_by_backward, gradients_of, in_turn
 from bayesdiv.objective.strength import Strength, WarmUp, as_strength
 
-# Weights whose prior is kept as a vector between steps; that of more is made anew in each.
+# Weights whose prior is kept as a vector between steps; that of more is made again in each.
 SMALL = 1 << 20
 # What the choice of a rule depends on: the types of q and p, dtype and device of the weights.
 _Kind = tuple[type, type, torch.dtype, torch.device]
@@ -381,12 +381,11 @@ class Objective(nn.Module):
 
 
 class LossModule(nn.Module):
-    """Model and objective as one module whose forward is the loss, so that gradients synchronise.
+    """Model and objective as one module whose forward pass is the loss, so gradients synchronise.
 
-    It is what `fit` trains, wraps for several processes and compiles, and what
-    `DistributedDataParallel` and `fully_shard` take as it is: only its forward reads parameters.
-    What the prior has one number per weight of is a frozen parameter from then on, so that it is
-    sharded too. Give every process a seed of its own, and it draws weights of its own.
+    `fit` trains, wraps and compiles it, and `DistributedDataParallel` and `fully_shard` accept it:
+    only its forward pass reads parameters. Per-weight values of the prior become frozen parameters,
+    so that they are sharded too. Give every process its own seed to draw its own weights.
 
     Args:
         model: what is trained.

@@ -1,4 +1,4 @@
-"""What stands before the divergence: λ as a number, one per trial, rising, or kept by a limit."""
+"""The factor before the divergence: λ as a number, one per trial, rising, or kept by a limit."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -65,10 +65,10 @@ class Fixed(Strength):
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A strength that rises from 0 to its value, linearly over the first epochs.
+    """A strength that rises linearly from 0 to its value over the first epochs.
 
     Args:
-        epochs: in how many.
+        epochs: how many.
         strength: the value it reaches.
 
     Examples:
@@ -92,10 +92,10 @@ class WarmUp:
 
 
 class Rising(Fixed):
-    """The strength that a `WarmUp` has in the epoch at hand."""
+    """The strength that a `WarmUp` has in the current epoch."""
 
     def __init__(self, plan: WarmUp) -> None:
-        # In a tensor: a compiled step would be compiled anew for every other number, and a
+        # In a tensor: a compiled step would be compiled again for every other number, and a
         # recorded one would keep the first.
         super().__init__(torch.tensor(plan.value(0)))
         self.plan = plan
@@ -108,18 +108,18 @@ class Rising(Fixed):
 
 
 class Constraint(Strength):
-    """The constraint that the paper's loss comes from, kept instead of a fixed strength.
+    """The constraint that the paper's loss is derived from, instead of a fixed strength.
 
         max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. 17)
 
     The strength λ is the multiplier, learned by dual ascent along with the weights: it grows while
-    the divergence is above its limit and falls below. Give its parameter to the optimizer, which
-    `objective.parameters()` does. It reaches its value from any initial one: log λ moves by
-    min(λ, 2) · (D/weights - ε), so that a λ far too large is not slow to leave.
+    the divergence is above its limit and falls while it is below. Give its parameter to the
+    optimizer, which `objective.parameters()` does. It converges from any initial value: log λ moves
+    by min(λ, 2) · (D/weights - ε), so a λ far too large falls quickly.
 
     Args:
         epsilon: the limit, in nats per weight.
-        initial: λ to begin with; a tensor gives each trial of a stack its own multiplier.
+        initial: the initial λ; a tensor gives each trial of a stack its own multiplier.
 
     Examples:
         >>> Constraint(epsilon=0.1, initial=torch.ones(3)).value()

@@ -16,7 +16,7 @@ class Number:
         loc: subtracted in double precision, so that years or Unix seconds keep their digits.
         scale: divided by.
         unit: of the raw values, for readers of the metadata.
-        fill: in the place of NaN, with a further input that is 1 there; None refuses NaN.
+        fill: instead of NaN, with a further input that is 1 there; None refuses NaN.
     """
 
     name: str

@@ -134,7 +134,7 @@ class Served:
         found = (
             self._classes(predictive) if predictive.discrete else self._numbers(predictive, units)
         )
-        found["outlier_score"] = self.score(predictive) + 0.0  # an output of its own
+        found["outlier_score"] = self.score(predictive) + 0.0  # its own output
         for limit in self._of(Threshold):
             found["unusual"] = limit.flags(found["outlier_score"])
         return found
@@ -235,7 +235,7 @@ class Graph(nn.Module):
         self._keep(net, weights)
 
     def _keep(self, net: nn.Module, weights: Weights) -> None:
-        """Each tensor of each draw as a buffer of its own, packed."""
+        """Each tensor of each draw as its own buffer, packed."""
         pairs = [
             (entry, drawn)
             for module, drawn in zip(bayesian_modules(net), weights, strict=True)

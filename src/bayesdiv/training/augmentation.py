@@ -1,7 +1,7 @@
 """Random changes of training images on their own device, one for each image.
 
 Each is a value that maps a batch of images (images, channels, height, width) to another one by
-tensor operations and torch's generator alone, so that a recorded step draws anew in each replay.
+tensor operations and torch's generator alone, so that a recorded step draws again in each replay.
 """
 
 from dataclasses import dataclass

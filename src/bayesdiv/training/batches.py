@@ -16,20 +16,20 @@ Unpack = Callable[[Any], Batch]
 
 
 class Batches:
-    """Tensors in memory, shuffled anew in each epoch and cut into batches; the last may be short.
+    """Tensors in memory, shuffled again in each epoch and cut into batches; the last may be short.
 
-    The tensors stay on the device where they are, and batches are gathered there. Inputs stored
-    with channels last stay so.
+    The tensors stay on their device, and batches are gathered there. Inputs stored with channels
+    last stay that way.
 
     Args:
         x: inputs, examples along the first axis: a tensor, or a tuple or mapping of them.
         y: targets.
         size: examples per batch.
-        seed: what the order of epoch n is drawn from, together with n, so that it can be repeated.
-            One per trial for a stack: trials are then the first axis of x and y, and trials
-            with equal seeds share an order.
-        transform: applied to the inputs of each batch where they are, such as augmentation.
-        drop_last: leave out a last batch that is short, as torch's loaders do.
+        seed: the order of epoch n depends on this seed and n alone, so that it can be repeated. One
+            per trial for a stack: trials are then the first axis of x and y, and trials with equal
+            seeds share an order.
+        transform: applied to the inputs of each batch on their device, such as augmentation.
+        drop_last: leave out a short last batch, as torch's loaders do.
 
     Examples:
         >>> [len(y) for x, y in Batches(torch.zeros(5, 2), torch.zeros(5), size=2)]
@@ -125,7 +125,7 @@ def pair(batch: Any) -> Batch:
 
 
 def labelled(label: str) -> Unpack:
-    """What `fit(unpack=…)` takes for batches that are mappings, the targets under this key.
+    """Make an `unpack` for `fit` for batches that are mappings with the targets under this key.
 
     Examples:
         >>> labelled("y")({"ids": torch.zeros(2), "y": torch.ones(2)})

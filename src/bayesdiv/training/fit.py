@@ -58,14 +58,14 @@ class Epoch(NamedTuple):
 
 
 class Diverged(RuntimeError):
-    """Raised when a loss is NaN or infinite: names the batch, the term and what to do."""
+    """Raised when a loss is NaN or infinite; names the batch, the term and what to do."""
 
 
 class Schedule(Protocol):
     """A schedule of the learning rate, such as those of torch."""
 
     def step(self) -> None:
-        """Go on by one update."""
+        """Advance by one update."""
 
 
 def own_draws(seed: int, rank: int) -> int:
@@ -96,13 +96,13 @@ def fit(
     device: torch.device | str | None = None,
     accelerator: "Accelerator | None" = None,
 ) -> Iterator[Epoch]:
-    """Train, and yield after each epoch; what else is to happen is the body of your `for`.
+    """Train, and yield after each epoch; everything else goes into the body of your `for` loop.
 
-    Validation, keeping the best weights (`bayesdiv.training.best.Best`), early stopping (`break`)
-    are lines of the caller. Runs on one device, or on several processes under `torchrun` or
-    `accelerate launch`, where each takes its part of every batch. A stack of trials (`stacked`) is
-    trained by the same call with `Batches` that have one seed per trial: a trial whose loss is no
-    longer finite leaves the others as they are, its losses and its weights are NaN from then on.
+    Validate, keep the best weights (`bayesdiv.training.best.Best`) or stop early (`break`) there.
+    It runs on one device, or in several processes under `torchrun` or `accelerate launch`, where
+    each takes its part of every batch. The same call trains a stack of trials (`stacked`) with
+    `Batches` that have one seed per trial. If the loss of a trial is no longer finite, its losses
+    and weights are NaN from then on, and the others are not affected.
 
     Args:
         model: a `Bayesian`, a module with some inside, a stack of trials, or a deterministic one.
@@ -110,9 +110,9 @@ def fit(
         batches: `Batches`, a loader of torch, or any iterable; iterated once per epoch,
             `set_epoch` called if there is one.
         optimizer: over the parameters of both model and objective.
-        epochs: how many in all.
-        first: how many are done already, to go on from a saved state.
-        seed: repeats a run exactly; the noise of epoch n is drawn from it and n alone.
+        epochs: how many in total.
+        first: how many are done already, to resume from a saved state.
+        seed: repeats a run exactly; the noise of epoch n depends on it and n alone.
         seeding: what several processes draw their weights from: `own_draws` or `same_draws`.
         step: one update, `Eager()` if None, or `Recorded()`.
         schedule: of the learning rate, stepped after each update.
@@ -122,7 +122,7 @@ def fit(
         autocast: the dtype of activations and drawn weights inside the network, such as
             torch.bfloat16; parameters, loss and divergence keep theirs.
         device: where to train; None is the GPU if there is one.
-        accelerator: of accelerate, in the place of the last two.
+        accelerator: of accelerate, instead of the last two.
 
     Examples:
         >>> import bayesdiv as bd

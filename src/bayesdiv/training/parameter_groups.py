@@ -20,17 +20,17 @@ def parameter_groups(
     noise: Mapping[str, Any] | None = None,
     others: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Groups for an optimizer of torch, with settings for each.
+    """Make parameter groups for a torch optimizer, with settings for each.
 
     Weight decay pulls rho towards 0, which is a scale of softplus(0) = 0.69: the default of AdamW
-    widens a posterior by a sixth, ten times that by several times. So rho and the noise have no
-    decay here unless you ask for one; the divergence is what holds them.
+    widens a posterior by a sixth, and ten times that decay widens it several-fold. So rho and the
+    noise have no decay here unless you set one; the divergence holds them.
 
     Args:
         model: with Bayesian modules inside, or none.
         objective: its parameters are those of the likelihood.
         loc: settings for the means, such as `{"lr": 1e-3, "weight_decay": 5e-4}`.
-        rho: for all else that a posterior learns: scales, factors of a covariance.
+        rho: for everything else that a posterior learns: scales, factors of a covariance.
         noise: for the parameters of the objective.
         others: for the weights of the model that are not random.
 

@@ -36,7 +36,7 @@ class Alone:
 
 
 class Together:
-    """What an `Accelerator` of accelerate says: several processes, or a precision of its own."""
+    """What an `Accelerator` of accelerate says: several processes, or its own precision."""
 
     def __init__(self, accelerator: "Accelerator") -> None:
         self.accelerator = accelerator
@@ -70,7 +70,7 @@ Place = Alone | Together
 
 
 def place_of(accelerator: "Accelerator | None", device: torch.device | str | None) -> Place:
-    """Where to train: as told, else several processes if they were started, else one device."""
+    """Where to train: as given, else several processes if they were started, else one device."""
     if accelerator is not None:
         return Together(accelerator)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

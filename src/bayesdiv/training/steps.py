@@ -27,7 +27,7 @@ algorithms, all of which a recording must not."""
 
 @dataclass(frozen=True)
 class Eager:
-    """One update as it comes: loss, gradients, optimizer. Write another to clip gradients, say."""
+    """One ordinary update: loss, gradients, optimizer. Write your own to clip gradients."""
 
     def __call__(
         self, loss_of: LossOf, batch: tuple[Any, ...], optimizer: Optimizer, backward: Backward
@@ -49,13 +49,13 @@ class _Recording(NamedTuple):
 
 
 class Recorded:
-    """A step for `fit` that replays a recording on a GPU: small networks wait for launches.
+    """A step for `fit` that replays a recording on a GPU: small networks wait less.
 
-    The first two steps of each shape of a batch run as usual, the third is recorded, all later ones
-    are a single launch. Batches that live on the GPU (`Batches`) are gathered inside it. A compiled
-    loss (`fit(…, transform=torch.compile)`) is recorded as it is compiled. The optimizer must
-    keep its state on the GPU: `Adam(…, capturable=True)`. Its learning rate is put in a tensor, so
-    that schedules of torch work. On a CPU it is the plain step, which the log says once.
+    The first two steps of each batch shape run as usual, the third is recorded, and each later one
+    is a single launch. Batches on the GPU (`Batches`) are gathered inside it. A compiled loss
+    (`fit(…, transform=torch.compile)`) is recorded in its compiled form. The optimizer must keep
+    its state on the GPU: `Adam(…, capturable=True)`. Its learning rate is put in a tensor, so that
+    schedules of torch work. On a CPU it is the plain step, and the log says so once.
 
     Examples:
         >>> import bayesdiv as bd
@@ -104,7 +104,7 @@ class Recorded:
 
 
 def aside(run: Callable[[], Result]) -> Result:
-    """Run on a stream of its own, as a recording asks of what comes before it."""
+    """Run on its own stream, as a recording asks of what comes before it."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

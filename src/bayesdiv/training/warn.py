@@ -51,7 +51,7 @@ def _messages(
 
 
 def _targets(batches: Iterable[Any]) -> Tensor | None:
-    """All targets, where they are at hand without an epoch."""
+    """All targets, where they can be read without an epoch."""
     if isinstance(batches, Batches):
         return batches.y
     tensors = getattr(getattr(batches, "dataset", None), "tensors", None)

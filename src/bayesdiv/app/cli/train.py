@@ -53,7 +53,7 @@ def train(settings: Namespace) -> None:
 
 
 def _pretrained(given: str | None) -> dict[str, Tensor] | None:
-    """The weights to begin with: of a file, or the means of a run."""
+    """The initial weights: of a file, or the means of a run."""
     if given is None:
         return None
     if Path(given).is_dir():

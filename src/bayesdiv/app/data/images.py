@@ -126,7 +126,7 @@ def room(count: int, size: int) -> NDArray[np.uint8]:
 
 
 def gathered(x: Tensor, rows: Tensor) -> Tensor:
-    """Some images as a tensor of their own, in memory or in a file."""
+    """Some images as their own tensor, in memory or in a file."""
     if len(rows) * x[0].numel() <= CEILING:
         return x[rows]
     found = torch.from_numpy(room(len(rows), x.shape[-1]))

@@ -134,7 +134,7 @@ def _labelled(
     good = torch.tensor([not problem for problem in read.problems])
     broken = [problem for problem in read.problems if problem]
     if broken and not skip_broken:
-        raise DataError(f"{broken[0]}: mend or remove it, or give --skip_broken")
+        raise DataError(f"{broken[0]}: repair or remove it, or give --skip_broken")
     if not good.any():
         raise DataError(f"{name} must have a picture that can be read, got: {broken[0]}")
     x = gathered(read.x, good.nonzero().squeeze(1)) if broken else read.x

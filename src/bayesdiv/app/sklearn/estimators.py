@@ -27,44 +27,43 @@ from bayesdiv.predictive import Predictive
 
 
 class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ignore[misc]
-    """A Bayesian network for quantities: means, standard deviations and intervals of new rows.
+    """A Bayesian network for numbers: means, standard deviations and intervals of new rows.
 
-    It trains an ensemble of networks as one program. Each minimises, over the posterior q of its
-    weights,
+    It trains an ensemble of networks together. Each minimises, over the posterior q of its weights,
 
         λ D(q ‖ p) - Σ_i n_i E_q[log N(y_i | f_w(x_i), s_w(x_i)²)]
 
-    where n_i is the sample weight of row i, 1 if none is given, and the network says both the mean
-    f and the noise s of a row. Predictions are the mixture over members and weight draws. Columns
-    and targets are standardised inside; rows that are equal are learned as one that counts for
-    more, so the order of the rows does not matter. A DataFrame may have text, booleans, dates and
-    gaps: scikit-learn's encoders and imputers make numbers of them, with a column that marks gaps.
+    where n_i is the sample weight of row i, 1 if none is given, and the network predicts both the
+    mean f and the noise s of a row. Predictions are the mixture over members and weight draws.
+    Columns and targets are standardised; equal rows are merged into one that counts for more, so
+    the order of the rows does not matter. A DataFrame may have text, booleans, dates and gaps:
+    scikit-learn's encoders and imputers turn them into numbers, and a column marks gaps.
 
-    Each member learns from nine tenths of the rows, two by two from the same; the fit continues
-    while the likelihood of the other tenth rises, and keeps the weights that were best. What it did
-    is in `report_`. Its defaults were chosen on validation rows of eight tables.
+    Each pair of members learns from the same nine tenths of the rows; the fit continues while the
+    likelihood of the other tenth rises, and keeps the best weights. `report_` says what it did. Its
+    defaults were chosen on validation rows of eight tables.
 
     Args:
-        divergence: D, what holds the weights near the prior p; None is `JSA(0.3)`.
-        likelihood: how targets scatter: "heteroscedastic" (None), normal with a noise level per
-            row; "gaussian" with one level for all rows; "student_t" with outliers; "mixture" of
+        divergence: D, which holds the weights near the prior p; None is `JSA(0.3)`.
+        likelihood: the noise of the targets: "heteroscedastic" (None), normal with a noise level
+            per row; "gaussian" with one level for all rows; "student_t" with outliers; "mixture" of
             three normals; "log_normal" or "gamma" for positive targets; "poisson" or
             "negative_binomial" for counts; "auto" tries those that the targets allow and takes the
-            one with the highest likelihood of rows held out.
+            one with the highest likelihood of held-out rows.
         class_weight: for `BayesianClassifier`: "balanced", or a weight per class.
         strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and `KL()` this is the ELBO.
         network: from the numbers of inputs and outputs to a module; None is an MLP of `hidden`
             units. An estimator that is saved or sent to other processes needs one that can be
             pickled: a function of a module, not a lambda.
         hidden: units of each hidden layer; () makes the network linear.
-        members: networks of the ensemble; None is 4, or 1 for a network with running means.
+        members: networks in the ensemble; None is 4, or 1 for a network with running means.
         prior: anything that `bayesianize` takes; None is `FanIn()`.
         start: the posterior's initial scale as a fraction of the prior's; None suits the
             divergence.
         epochs: passes over the rows; None runs until the validation likelihood converges, 3,000
             updates at least, with a `ConvergenceWarning` where the most for a table of this size
             were too few.
-        learning_rate: of Adam; it stays level for half of the fit and then falls to 0.
+        learning_rate: of Adam; constant for half of the fit, then falling to 0.
         batch_size: rows per update; None is 64, more in tables of over 25,600 rows.
         samples: weight draws per update and member.
         test_samples: weight draws for predictions, of all members together.
@@ -72,8 +71,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             best epoch. None is a tenth, or 0 with `epochs` given or fewer than 20 rows; 0 learns
             from all and keeps the last epoch.
         seconds: after which a fit without `epochs` ends, with a `ConvergenceWarning`.
-        warm_start: whether a fit begins at the weights, and in the units, of the fit before it.
-        verbose: prints the loss every so many epochs; 0 prints nothing.
+        warm_start: whether a fit starts from the weights and units of the previous fit.
+        verbose: print the loss every so many epochs; 0 prints nothing.
         random_state: makes fits repeatable, as everywhere in scikit-learn.
         device: where it is trained; predictions are made on the CPU.
 

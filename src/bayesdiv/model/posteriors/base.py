@@ -43,7 +43,7 @@ class Posterior(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """Where `at_mean` runs the network, (…, weights); the mean, unless that is no network."""
+        """Where `at_mean` runs the network, (…, weights); usually the mean."""
 
 
 @runtime_checkable
@@ -82,5 +82,5 @@ def standard_noise(samples: int, like: Tensor, seed: Tensor | None) -> Tensor:
 
 
 def other_seed(seed: Tensor | None) -> Tensor | None:
-    """A second seed made from the first, for noise that is to be independent of the first's."""
+    """A second seed made from the first, for noise independent of the first's."""
     return None if seed is None else seed ^ 0x2545F4914F6CDD1D
