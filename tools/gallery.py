@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT = 60.0  # seconds of computing that a reader may be asked to wait
-_HEAD = re.compile(r"# (.+)\n\n(.+?[.?!])(?=\s)", re.DOTALL)
+_HEAD = re.compile(r"# ([^\n]+)\n\n(.+?[.?!])(?=\s)", re.DOTALL)
 _MARK = re.compile(r"^# %%(.*)$", re.MULTILINE)
 
 

@@ -70,6 +70,12 @@ def _mathml(found: re.Match[str]) -> str:
     return f'<div class="numbered">{formula}{label}</div>'
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the dialog of the search, which the theme leaves without a name."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, dialog + ' aria-label="Search"')
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Python files beside the pages are watched too."""
     config.watch.append(str(Path(__file__).parent))
