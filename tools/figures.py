@@ -21,7 +21,7 @@ TITLES = {"KL": "KL", "JSG": "JS-G", "JSA": "JS-A"}
 
 def weight() -> str:
     """One weight: its prior, its posterior, and the two numbers that describe the posterior."""
-    figure, (axes,) = _figure(1)
+    figure, (axes,) = blank(1)
     w = torch.linspace(-4, 4, 300)
     loc, scale = 1.2, 0.45
     for name, bell, title in (
@@ -39,12 +39,12 @@ def weight() -> str:
     axes.text(loc + 0.05, 0.02, "loc", color=INK, fontsize=9)
     axes.set(xlabel="weight w", ylabel="density", ylim=(0, None))
     axes.legend(frameon=False, labelcolor=INK, loc="upper left")
-    return _svg(figure)
+    return svg(figure)
 
 
 def divergences() -> str:
     """KL, JS-G and JS-A, α = ½, over the distance and over the scale of q."""
-    figure, (left, right) = _figure(2)
+    figure, (left, right) = blank(2)
     far = torch.linspace(0, 6, 200)
     _lines(left, far, Normal(far, 1.0), "distance of q from p = N(0, 1)")
     scale = torch.logspace(-2, 1, 200)
@@ -56,7 +56,7 @@ def divergences() -> str:
         axes.set_ylabel("nats")
     left.text(4.4, bd.JSA(0.5).bound + 0.08, "bound of JS-A", color=INK, fontsize=9)
     left.legend(frameon=False, labelcolor=INK)
-    return _svg(figure)
+    return svg(figure)
 
 
 def _lines(axes: Axes, x: Tensor, q: Normal, label: str) -> None:
@@ -68,7 +68,7 @@ def _lines(axes: Axes, x: Tensor, q: Normal, label: str) -> None:
 
 def pull() -> str:
     """How hard a network's mean is pulled back: the gradient of each divergence."""
-    figure, (left, right) = _figure(2)
+    figure, (left, right) = blank(2)
     for axes, scale in ((left, 1.0), (right, 0.3)):
         far = torch.linspace(0, 6, 200, requires_grad=True)
         for name, divergence in LOSSES.items():
@@ -78,12 +78,12 @@ def pull() -> str:
         axes.set(ylim=(0, 4), xlabel="distance of q from p = N(0, 1)", ylabel="pull, nats per unit")
         axes.set_title(f"scale of q: {scale:g}", color=INK, fontsize=10)
     left.legend(frameon=False, labelcolor=INK)
-    return _svg(figure)
+    return svg(figure)
 
 
 def integrand() -> str:
     """What JS-A averages, on the side of q, for three distances."""
-    figure, (axes,) = _figure(1)
+    figure, (axes,) = blank(1)
     w = torch.linspace(-4, 8, 400)
     p, alpha = Normal(0.0, 1.0), 0.5
     for far, shade in ((0.5, 0.35), (2.0, 0.6), (4.0, 1.0)):
@@ -96,12 +96,12 @@ def integrand() -> str:
     axes.set(xlabel="weight w", ylabel="nats per unit of w", ylim=(0, None))
     axes.set_title("what is missing to the bound: its area is B − JS-A", color=INK, fontsize=10)
     axes.legend(frameon=False, labelcolor=INK)
-    return _svg(figure)
+    return svg(figure)
 
 
 def estimators() -> str:
     """Sampling against integration: JS-A of a Gaussian from a Laplace prior."""
-    figure, (axes,) = _figure(1)
+    figure, (axes,) = blank(1)
     torch.manual_seed(0)
     q, p = Normal(0.3, 0.5).expand((200,)), Laplace(0.0, 1.0)
     exact = bd.Quadrature()(bd.JSA(0.3), Normal(0.3, 0.5), p)
@@ -111,12 +111,12 @@ def estimators() -> str:
     axes.axhline(1e-7, color=COLOURS["JSA"], linestyle="-.", label="Quadrature(), at most")
     axes.set(xlabel="samples", ylabel="median error, nats")
     axes.legend(frameon=False, labelcolor=INK)
-    return _svg(figure)
+    return svg(figure)
 
 
 def strength() -> str:
     """The same small data with three strengths: from overfitted to not fitted."""
-    figure, panels = _figure(3, share=True)
+    figure, panels = blank(3, share=True)
     torch.manual_seed(0)
     x = torch.rand(40, 1) * 4 - 2
     y = (1.6 * x[:, 0]).sin() + 0.2 * torch.randn(40)
@@ -126,12 +126,12 @@ def strength() -> str:
         axes.plot(x, y, ".", color=INK)
         axes.set_title(f"strength {value:g}", color=INK, fontsize=10)
         axes.set(xlabel="x", ylim=(-2, 2))
-    return _svg(figure)
+    return svg(figure)
 
 
 def uncertainty() -> str:
     """Aleatoric and epistemic standard deviations of a network between and beyond its data."""
-    figure, (left, right) = _figure(2)
+    figure, (left, right) = blank(2)
     torch.manual_seed(0)
     x = torch.cat([torch.rand(60, 1) * 1.5 - 2, torch.rand(60, 1) * 1.5 + 0.5])
     y = (1.6 * x[:, 0]).sin() + 0.2 * torch.randn(len(x))
@@ -148,7 +148,7 @@ def uncertainty() -> str:
     right.plot(flat, predictive.epistemic.sqrt(), color=COLOURS["JSA"], label="epistemic")
     right.set(xlabel="x", ylabel="standard deviation", ylim=(0, None))
     right.legend(frameon=False, labelcolor=INK)
-    return _svg(figure)
+    return svg(figure)
 
 
 def plain_and_bayesian() -> str:
@@ -156,7 +156,7 @@ def plain_and_bayesian() -> str:
 
     It is drawn for the README and the home page by `python -m tools.readme`, not in every build.
     """
-    figure, panels = _figure(2, share=True)
+    figure, panels = blank(2, share=True)
     torch.manual_seed(0)
     x = torch.cat([torch.rand(60, 1) * 1.5 - 2.2, torch.rand(60, 1) * 1.5 + 0.8])
     y = (1.6 * x[:, 0]).sin() + 0.2 * torch.randn(len(x))
@@ -179,7 +179,7 @@ def plain_and_bayesian() -> str:
         axes.set_title(title, color=INK, fontsize=11)
         axes.set(xlabel="x", ylim=(-3, 3), xlim=(-4, 4))
     panels[0].set_ylabel("mean and 90 % interval")
-    return _svg(figure).replace(INK, "#808080")  # read on white and on black alike
+    return svg(figure).replace(INK, "#808080")  # read on white and on black alike
 
 
 def _trained(
@@ -212,7 +212,8 @@ def _band(axes: Axes, x: Tensor, mean: Tensor, scale: Tensor, name: str) -> None
     axes.plot(x, mean, color=COLOURS[name])
 
 
-def _figure(columns: int, *, share: bool = False) -> tuple[Figure, list[Axes]]:
+def blank(columns: int, *, share: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure of some panels beside each other, in the grey of both themes."""
     figure = Figure(figsize=(3.9 * columns if columns > 1 else 5.2, 3.1), layout="constrained")
     found = figure.subplots(1, columns, sharey=share, squeeze=False)[0]
     for axes in found:
@@ -225,7 +226,7 @@ def _figure(columns: int, *, share: bool = False) -> tuple[Figure, list[Axes]]:
     return figure, list(found)
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
     """Transparent, and the same every time."""
     np.random.seed(0)
     out = io.StringIO()

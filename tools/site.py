@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from bayesdiv.app.explore.page import page as article
+from tools.field import field_figures
 from tools.figures import FIGURES
 from tools.gallery import LIMIT, Broken, Made, card, make
 from tools.ink import both, darkened
@@ -22,7 +23,7 @@ _TAG = re.compile(r"\\tag\{(.*?)\}")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the article and the figures, which are made and not kept, so that links are checked."""
     files.append(File.generated(config, "why-bounded.html", content=article()))
-    for name, draw in FIGURES.items():
+    for name, draw in {**FIGURES, **field_figures()}.items():
         _add_figure(f"figures/{name}.svg", draw(), files, config)
     import tutorials.style  # noqa: F401  # one look for all of them
 

@@ -122,12 +122,17 @@ class Difference(NamedTuple):
         return "behind" if self.low > 0 else "undecided"
 
 
-def difference(results: list[Result], method: str, other: str, metric: str) -> Difference | None:
+def difference(
+    results: list[Result], method: str, other: str, metric: str | Column
+) -> Difference | None:
     """Paired over seeds, with Student's interval; None with fewer than two seeds in common."""
     from scipy.stats import t
 
+    read = metric.value if isinstance(metric, Column) else _test(metric)
     value = {
-        (result["method"], result["seed"]): result["scores"]["test"][metric] for result in results
+        (result["method"], result["seed"]): own
+        for result in results
+        if result["method"] in (method, other) and (own := read(result)) is not None
     }
     seeds = [seed for name, seed in value if name == method and (other, seed) in value]
     if len(seeds) < 2:

@@ -84,11 +84,11 @@ def _cell(column: Column, results: list[Result]) -> str:
     return f"{mean} ± {statistics.stdev(values):{column.form}}" if len(values) > 1 else mean
 
 
-def verdict(found: Difference, column: Column) -> str:
-    """Ahead or behind where the interval excludes 0."""
+def verdict(found: Difference, better: int) -> str:
+    """Ahead or behind where the interval excludes 0; `better` is +1 where larger is better."""
     if found.low <= 0 <= found.high:
         return "undecided"
-    return "ahead" if found.mean * column.better > 0 else "behind"
+    return "ahead" if found.mean * better > 0 else "behind"
 
 
 def comparison(results: list[Result], case: str) -> str:
@@ -101,7 +101,7 @@ def comparison(results: list[Result], case: str) -> str:
             f"{found.mean:+.4f}",
             f"{found.low:+.4f} … {found.high:+.4f}",
             str(found.seeds),
-            verdict(found, column),
+            verdict(found, column.better),
         ]
         for pair in PAIRS
         for column in COLUMNS[case]

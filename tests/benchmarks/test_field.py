@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from bayesdiv.training.augmentation import Prepare
-from benchmarks.field import tables
+from benchmarks.field import page, tables
 from benchmarks.field.corruptions import CORRUPTIONS, corrupted
 from benchmarks.field.data import (
     MEAN,
@@ -36,6 +36,7 @@ from benchmarks.field.methods import METHODS
 from benchmarks.field.peers import LastLayerLaplace, Swag
 from benchmarks.field.run import best, main
 from benchmarks.field.scores import aurc, averaged, far_auroc, scores
+from benchmarks.pretrained import tables as pretrained
 from field_toy import write_toy
 
 RESULTS = Path(tables.__file__).parent / "results"
@@ -298,3 +299,15 @@ def test_committed_tables_are_those_of_the_committed_results():
     assert page.exists() == bool(results)
     if results:
         assert page.read_text() == tables.page(results)
+
+
+def test_the_page_is_computed_from_the_committed_results_and_names_what_was_not_run():
+    found = page.page(tables.read(page.FIELD), pretrained.read(page.PRETRAINED))
+    assert page.PAGE.read_text() == found, "run python -m benchmarks.field.page"
+    own = [result("sgd", seed, 0.3 + 0.01 * seed) | {"net": "resnet18"} for seed in range(3)]
+    own += [result("jsg_natural", seed, 0.2 + 0.01 * seed) | {"net": "resnet18"} for seed in (0, 1)]
+    text = page.section(own, "clean")
+    assert "**Wins**\n\n- JS-G, Natural against SGD: NLL -0.1000" in text
+    assert "JS-G, Natural (seeds 2)" in text
+    assert "SGD (seeds" not in text
+    assert page.points(own, "clean", "nll")["SGD"] == [0.3, 0.31, 0.32]
