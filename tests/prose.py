@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-CODE = ("src/bayesdiv", "reproduction", "tutorials", "tools", "benchmarks", "examples")
+CODE = ("src/bayesdiv", "reproduction", "tutorials", "tools", "examples")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
 
 

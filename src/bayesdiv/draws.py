@@ -62,13 +62,13 @@ class Over(ABC):
 
 @dataclass(frozen=True)
 class Vectorized(Over):
-    """All draws as one batched computation, by `torch.vmap`.
+    """All draws in one batched computation, by `torch.vmap`.
 
     What does not depend on random weights, such as a deterministic trunk, runs once for all draws.
 
     Args:
-        chunk: draws at a time, None is all; a ceiling for memory in training too, where the
-            gradients of each chunk are formed before the next one is drawn.
+        chunk: draws at a time, None is all. It bounds memory in training too, where the gradients
+            of each chunk are computed before the next one is drawn.
     """
 
     chunk: int | None = None
@@ -108,10 +108,10 @@ class _NoRule(RuntimeError):
 
 @dataclass(frozen=True)
 class Looped(Over):
-    """One draw after the other, where `torch.vmap` has no rule, as for batch norm or LSTM.
+    """One draw after the other, for networks that `torch.vmap` has no rule for (batch norm, LSTM).
 
-    In training the gradients of each draw are formed before the next one is drawn, so that memory
-    does not grow with the draws.
+    In training, the gradients of each draw are computed before the next draw, so memory does not
+    grow with the draws.
     """
 
     def groups(self, samples: int) -> list[int]:
@@ -168,12 +168,12 @@ def draw_weights(
     posteriors: Sequence[Distribution] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Weights:
-    """Draws of the weights of every Bayesian module, (samples, …, weights) each.
+    """Draw the weights of every Bayesian module, (samples, …, weights) each.
 
     Args:
         model: any module.
         samples: how many draws.
-        posteriors: of each Bayesian module, where they are computed already.
+        posteriors: of each Bayesian module, if they are computed already.
         dtype: of the draws; None is that of the parameters.
     """
     if samples < 1:
@@ -185,7 +185,7 @@ def draw_weights(
 
 
 def draw_of(module: Bayesian, q: Distribution | None, samples: int, dtype: Dtype) -> Tensor:
-    """Draws of one module; from a posterior at hand, whose scales are then computed only once."""
+    """Draws of one module; from a given posterior, whose scales are then computed only once."""
     if q is None or type(module.posterior) is not MeanField:
         return module.draw(samples, dtype)
     if isinstance(q, SoftplusNormal) and on_cpu(q.loc) and q.loc.numel() <= LARGE:
@@ -200,17 +200,17 @@ def draws(
     over: Over | None = None,
     outputs: Outputs | None = None,
 ) -> Tensor:
-    """Outputs of the network for each draw of its weights, (samples, batch, …).
+    """Run the network for each draw of its weights: outputs, (samples, batch, …).
 
-    A deterministic model gives a single one. One draw calls the model directly.
+    A deterministic model gives a single output. One draw calls the model directly.
 
     Args:
         model: any module.
         inputs: a tensor is `model(inputs)`, a tuple `model(*inputs)`, a mapping `model(**inputs)`.
         weights: from `draw_weights`.
-        over: how several draws are run; None takes what is faster for this network and device:
-            `Looped()` for convolutions on a CPU, for those on a GPU over inputs with channels last
-            and where `torch.vmap` has no rule, `Vectorized()` for all else.
+        over: how several draws are run; None is the faster for this network and device: `Looped()`
+            for convolutions on a CPU, for those on a GPU over inputs with channels last and where
+            `torch.vmap` has no rule, `Vectorized()` otherwise.
         outputs: the tensor out of what the model returns; None takes the tensor itself, or
             its `logits`.
 
@@ -275,7 +275,7 @@ def leaves(inputs: object) -> list[Tensor]:
 
 
 def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
-    """How several draws are best run; None where all at once is to be tried, else one by one."""
+    """How several draws are best run; None where all at once should be tried, else one by one."""
     # `single` is whether each draw is one network: trials are a batch of them in any case.
     if not single:
         return Vectorized()

@@ -76,7 +76,7 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
     few = samples * loc.numel() < MANY or loc.dtype not in _DTYPES
     if few or not isinstance(q, Normal) or traced() or not on_cpu(loc):
         # Operations of torch, which a compiler and `vmap` take; the noise is kept. One draw without
-        # an axis of its own: its backward pass then copies and sums nothing.
+        # its own axis: its backward pass then copies and sums nothing.
         shape = loc.shape if samples == 1 else (samples, *loc.shape)
         noise = standard_normal(shape, loc, None if seed is None else int(seed))
         made = torch.addcmul(loc, q.stddev, noise).to(dtype or loc.dtype)
@@ -95,7 +95,7 @@ def _raw(q: Normal) -> Tensor:
 
 
 class _Noise(NamedTuple):
-    """Noise of several draws: of few weights at hand, of many made anew when it is asked for."""
+    """Noise of several draws: stored for few weights, made again on request for many."""
 
     samples: int
     few: Tensor | None  # (samples, weights), less than a block's worth
@@ -187,7 +187,7 @@ class _Pass(torch.autograd.Function):
         ctx: Any, by_drawn: Tensor | None, by_total: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         plan, (drawn, loc, raw, *prior) = ctx.plan, ctx.saved_tensors
-        # Handed on, to be overwritten by the gradients; a second backward pass computes them anew.
+        # Handed on, to be overwritten by the gradients; a second backward pass computes them again.
         (kept, lever), ctx.found = ctx.found, (None, None)
         twice = torch.is_grad_enabled()
         with torch.no_grad() if twice else nullcontext():

@@ -97,7 +97,7 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
 
 
 def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
-    """That of torch, mended where torch 2.13 is wrong in double precision or next to an edge."""
+    """That of torch, corrected where torch 2.13 is wrong in double precision or next to an edge."""
     if isinstance(distribution, families.GeneralizedPareto):  # float32 alone
         # -(1 + 1/c) log(1 + c y) - log scale, y = (x - loc) / scale; -y - log scale at c = 0.
         y, c = (points - distribution.loc) / distribution.scale, distribution.concentration

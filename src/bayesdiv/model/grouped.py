@@ -31,7 +31,7 @@ class Group(Bayesian):
 class Grouped(nn.Module):
     """A network whose random weights come in groups, each with its own posterior and prior."""
 
-    # `bayesianize(…, by=…)` makes it. It draws anew in each call, as a `Bayesian` does.
+    # `bayesianize(…, by=…)` makes it. It draws again in each call, as a `Bayesian` does.
 
     def __init__(self, module: nn.Module, groups: Mapping[str, Group]) -> None:
         super().__init__()

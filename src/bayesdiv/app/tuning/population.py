@@ -125,7 +125,7 @@ def population(
         training: of the first trial.
         ranges: what is searched, and between which numbers; without alpha a population under JSA
             takes a fourth of the time.
-        trials: how many settings to begin with.
+        trials: how many settings to start with.
         tell: called with the number of trials, the epoch and the number of epochs.
     """
     training = experiments.settled(training, splits.num_data, splits.shape)

@@ -27,20 +27,20 @@ def shuffled(weights: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """A choice of posterior: a mixture of members in equal shares, each a posterior of its own.
+    """A choice of posterior: a mixture of members in equal shares, each its own posterior.
 
         q(w) = 1/K Σ_k q_k(w)
 
-    Draws are shared out evenly over the members, so predictions are those of the mixture. The loss
-    is the mean of the losses the members would have alone, each with samples/K draws: give
+    Draws are divided evenly among the members, so predictions are those of the mixture. The loss is
+    the mean of the losses that the members would have alone, each with samples/K draws: give
     `Objective` as many samples as there are members, or a multiple. Its divergence is therefore the
-    mean of theirs, for any divergence. For those convex in q that is an upper bound of the
+    mean of theirs, for any divergence. If it is convex in q, that is an upper bound on the
     mixture's own; for KL
 
         KL(q ‖ p) ≤ 1/K Σ_k KL(q_k ‖ p) ≤ KL(q ‖ p) + log K
 
     The first member starts at the module's weights, the others at redrawn ones. `at_mean` runs the
-    first member: the mean over members lies between networks and is none itself.
+    first member: the mean over members lies between networks and is not a network itself.
 
     Args:
         members: K, how many.
@@ -94,7 +94,7 @@ class Mixture(nn.Module):
         return self.each.mean[..., 0, :]
 
     def marginals(self) -> None:
-        """None: a mixture of products is no product."""
+        """None: a mixture of products is not a product."""
 
     def distribution(self) -> Members:
         marginals = self.each.marginals()
@@ -111,7 +111,7 @@ class Mixture(nn.Module):
         return self.each.log_prob(weights.unsqueeze(-2)).logsumexp(-1) - math.log(self.members)
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        """Draws that go round the members, (samples, …, weights); a last round takes some."""
+        """Draws that cycle through the members, (samples, …, weights); a last round takes some."""
         # Which members an incomplete round takes is random.
         rounds = -(-samples // self.members)
         drawn = self.each.rsample(rounds, dtype, seed).movedim(-2, 1)  # (rounds, members, …)

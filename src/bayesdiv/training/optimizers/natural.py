@@ -111,7 +111,7 @@ class Natural(Optimizer):
         others = [p for p in every if id(p) not in taken and p.requires_grad]
         if others:
             own_lr = lr if others_lr is None else others_lr
-            # A tensor of its own, since a schedule changes the one of each group in place.
+            # A separate tensor, since a schedule changes the one of each group in place.
             own_lr = own_lr.clone() if isinstance(own_lr, Tensor) else own_lr
             groups.append({"params": others, "lr": own_lr, "weight_decay": others_decay})
         super().__init__(groups, defaults)
