@@ -139,7 +139,7 @@ def beside_ensembles(results: list[Result]) -> str:
         for name in ("ensemble3", "ensemble5")
         if name in mean
     ]
-    start = f"The smallest NLL of ours is {ours[best]:.4f} ({TITLES[best]})"
+    start = f"Our smallest NLL is {ours[best]:.4f} ({TITLES[best]})"
     return f"{start}; {'; '.join(said)}." if said else f"{start}."
 
 

@@ -112,8 +112,8 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
         frame, separator = read_text(path, written)
         if column is None and PICTURE not in frame:
             raise DataError(
-                f"a run of images predicts no table without the column {PICTURE!r} of paths, got "
-                f"{path.name}: name a folder of pictures"
+                f"a run on images cannot predict a table without a column {PICTURE!r} of paths, "
+                f"got {path.name}: name a folder of pictures"
             )
         names = frame[known_column(column or PICTURE, frame, path.name)]
         return New(frame, separator, decoded([path.parent / str(name) for name in names], size))
