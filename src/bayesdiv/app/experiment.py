@@ -41,7 +41,6 @@ Recipe = MLP | Conv | Pictured
 RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv, "Pictured": Pictured}
 IMAGE_EPOCHS = 100  # where none are given
 RESIDUAL_EPOCHS, RESIDUAL_UPDATES = 60, 2000  # both at least
-_USUAL = (TABLES.learning_rate, TABLES.strength)
 PIXELS = 1 << 21  # of the pictures that a residual network is shown at once in a prediction
 
 
@@ -143,10 +142,8 @@ def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Training:
     )
     if residual:  # the rest depends on the divergence, see `build`
         return found
-    given = found.learning_rate, found.strength
-    rate, strength = (
-        usual if own is None else own for own, usual in zip(given, _USUAL, strict=True)
-    )
+    strength = TABLES.strength if found.strength is None else found.strength
+    rate = found.learning_rate or TABLES.learning_rate
     return replace(found, learning_rate=rate, strength=strength)
 
 
@@ -286,14 +283,7 @@ def built(
     training: Training,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Experiment:
-    """A fresh experiment on these data; None is a deterministic network.
-
-    Args:
-        splits: the data.
-        divergence: what holds the weights near the prior.
-        training: how it will be trained.
-        weights: those that a pretrained network begins with.
-    """
+    """A fresh experiment on these data, begun with `weights`; None is a deterministic network."""
     training = settled(training, splits.num_data, splits.shape)
     recipe = recipe_for(splits, training)
     balanced_by = splits.train.y if training.balance else None

@@ -201,6 +201,13 @@ def test_pictures_beyond_the_ceiling_lie_in_a_file(album, monkeypatch):
         assert torch.equal(part.x, other.x)
 
 
+def test_noise_is_kept_for_many_pictures(album, monkeypatch):
+    wanted = load(album, size=8, noise=0.5)
+    monkeypatch.setattr(images, "CEILING", 100)
+    assert torch.equal(load(album, size=8, noise=0.5).train.x, wanted.train.x)
+    assert wanted.train.x.is_floating_point()
+
+
 @pytest.fixture(scope="module")
 def trained(album, tmp_path_factory) -> Path:
     """A residual network that was trained for a moment, and one that began with its weights."""
@@ -282,3 +289,8 @@ def test_weights_of_another_network_are_refused(trained, album, tmp_path, capsys
 def test_a_net_for_pictures_is_refused_for_a_table(tmp_path, capsys):
     assert call("train", "digits", "--net", "resnet18", "--out", tmp_path / "no") == 2
     assert "net must be left out for a table" in capsys.readouterr().err
+
+
+def test_a_search_over_a_residual_network_is_refused(tmp_path, capsys):
+    assert call("tune", "digits", "--net", "resnet20", "--out", tmp_path / "no") == 2
+    assert "net must be conv in a search" in capsys.readouterr().err

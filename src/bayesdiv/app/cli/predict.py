@@ -56,7 +56,7 @@ def predict(settings: Namespace) -> None:
     problems, good = rows.problems, rows.good
     if not good.any():
         raise DataError(f"{settings.data} must have a row that can be read, got: {problems[0]}")
-    x = rows.x()
+    x = rows.x(good)
     columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
     unusual = unlike(Path(settings.run), x, settings.false_alarms)
     if unusual is not None:

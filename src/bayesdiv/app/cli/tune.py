@@ -87,6 +87,8 @@ def tune(settings: Namespace) -> None:
         raise ValueError(options.unknown("None", "or an import path"))
     if settings.trials is not None and settings.trials < 1:
         raise ValueError(f"trials must be at least 1, got {settings.trials}")
+    if settings.net != "conv":
+        raise ValueError(f"net must be conv in a search, got {settings.net}: a resnet has a recipe")
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
     training = settled(options.training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)

@@ -126,8 +126,8 @@ def room(count: int, size: int) -> NDArray[np.uint8]:
 
 
 def gathered(x: Tensor, rows: Tensor) -> Tensor:
-    """Some images as their own tensor, in memory or in a file."""
-    if len(rows) * x[0].numel() <= CEILING:
+    """Some images as their own tensor, in memory or, if they are many bytes, in a file."""
+    if x.dtype != torch.uint8 or x.is_cuda or len(rows) * x[0].numel() <= CEILING:
         return x[rows]
     found = torch.from_numpy(room(len(rows), x.shape[-1]))
     for first in range(0, len(rows), AT_A_TIME):

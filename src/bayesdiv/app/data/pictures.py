@@ -47,13 +47,9 @@ class Read(NamedTuple):
 
 
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
-    """The pictures of a folder with one folder per class, in classes of these names.
+    """The pictures of a folder with one folder per class; broken ones may be left out.
 
-    Args:
-        path: of the folder.
-        size: pixels of a side; a picture is scaled until its shorter side fits, and its middle is
-            taken.
-        skip_broken: whether files that cannot be read are left out, with a note.
+    Each is scaled until its shorter side has `size` pixels, 64 if None, and its middle is taken.
     """
     files, names = listed(path)
     return replace(_labelled(path.name, files, names, size, skip_broken), target=CLASS)
