@@ -18,7 +18,6 @@ from bayesdiv.app.report.markup import (
     section,
     table,
 )
-from bayesdiv.app.report.page import stylesheet
 from bayesdiv.app.report.reading import versions
 from reproduction.item import Entry
 from reproduction.markdown import markdown
@@ -99,7 +98,7 @@ def page(shown: Sequence[Shown], results: Path, aside: str = "") -> str:
         own = [one for one in shown if one.entry.group == group and one.drawn]
         body += [_item(one, results) for one in own]
         body += _computed_with(group, own, results)
-    return document(TITLE, f"{stylesheet()}\n{OWN}", head, element("main", body))
+    return document(TITLE, OWN, head, element("main", body))
 
 
 def counted(shown: Sequence[Shown]) -> str:

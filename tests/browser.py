@@ -232,6 +232,8 @@ class Page:
         """Press and release one of `KEYS`, as a person would."""
         for kind in ("keyDown", "keyUp"):
             code = {"windowsVirtualKeyCode": KEYS[key], "key": key, "code": key}
+            if key == "Enter" and kind == "keyDown":  # without a text no button is pressed
+                code["text"] = "\r"
             self.call("Input.dispatchKeyEvent", type=kind, **code)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:

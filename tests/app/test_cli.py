@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,12 +23,13 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
 from bayesdiv import divergence
-from bayesdiv.app import checkpoint, cli, console, metric, plots, runs
+from bayesdiv.app import checkpoint, cli, console, metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.options import known
+from bayesdiv.app.report import comparison
 from bayesdiv.app.tuning import search as searches
 from bayesdiv.app.tuning import study as studies
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
@@ -77,9 +79,9 @@ def test_compare_prints_one_table_and_saves_a_figure(numbers, capsys):
     out = capsys.readouterr().out
     for word in ("KL", "JSG:0.1", "JSA:0.5", "deterministic", "RMSE", "NLL", "coverage", "±"):
         assert word in out
-    figure = Path("comparisons/numbers/comparison.png")
-    assert str(figure) in out
-    assert figure.read_bytes().startswith(b"\x89PNG")
+    page = Path("comparisons/numbers/comparison.html")
+    assert str(page) in out
+    assert page.read_text().startswith("<!doctype html>")
     saved = json.loads(Path("comparisons/numbers/comparison.json").read_text())
     assert len(saved["results"]["KL"]) == 2
 
@@ -242,7 +244,7 @@ def test_compare_writes_over_no_earlier_comparison(numbers, capsys):
         for name in ("numbers", "numbers-2", "numbers-3")
     ]
     assert told == ["numbers.csv", "elsewhere/numbers.csv", "numbers.csv"]
-    assert str(Path("comparisons/numbers-3/comparison.png")) in capsys.readouterr().out
+    assert str(Path("comparisons/numbers-3/comparison.html")) in capsys.readouterr().out
     before = Path("comparisons/numbers/comparison.json").read_bytes()
     assert call("compare", numbers, "--out", "comparisons/numbers", *one) == 2
     assert (
@@ -283,56 +285,72 @@ def test_compare_warms_up_every_loss_before_it_takes_the_time(numbers, monkeypat
     assert rows == [(False, 7), (True, 7), (False, 36), (True, 36)]
 
 
-def third_panel(monkeypatch, *arguments):
-    """The axes of reliability or coverage as a comparison draws them, and what they show."""
-    kept, whole = [], plots.comparison
+def compared(monkeypatch, title, *arguments):
+    """The values that the page of a comparison draws under a title, and what they are made of."""
+    kept, whole = [], comparison.page
 
-    def comparison(histories, predictions, measure, title):
-        figure = whole(histories, predictions, measure, title)
-        kept.append((figure, predictions))
-        return figure
+    def page(title, measures, histories, forecasts, *rest):
+        kept.append(forecasts)
+        return whole(title, measures, histories, forecasts, *rest)
 
-    monkeypatch.setattr(plots, "comparison", comparison)
+    monkeypatch.setattr(comparison, "page", page)
     assert call("compare", *arguments, "--divergences", "KL", "--seeds", 3, *QUICK) == 0
-    ((figure, predictions),) = kept
-    return figure, predictions["KL"]
+    (path,) = Path("comparisons").rglob("comparison.html")
+    (drawn,) = re.findall(rf"<b>{title}</b>.*?json\">(.*?)</script>", path.read_text(), re.S)
+    return json.loads(drawn)["values"], kept[0]["KL"]
 
 
 def test_the_coverage_of_a_comparison_is_that_of_all_seeds(numbers, monkeypatch):
-    figure, seeds = third_panel(monkeypatch, numbers)
+    values, seeds = compared(monkeypatch, "Interval coverage", numbers)
     assert len(seeds) == 3
-    axes = figure.axes[2]
-    assert axes.get_title() == "Interval coverage, test data of 3 seeds"
     within = []  # how far from the middle of its forecast each target is, as a level
     for predictive, y in seeds:
         each = predictive.conditional
         below = norm.cdf(y.double(), each.mean.double(), each.stddev.double()).mean(0)
         within += np.abs(2 * below - 1).tolist()
     assert len(within) == 36
-    levels, shares = axes.lines[0].get_data()
-    np.testing.assert_allclose(shares, [np.mean(np.array(within) <= lv) for lv in levels])
+    levels, shares = (
+        [value[name] for value in values]
+        for name in ("level of the interval", "share of targets inside")
+    )
+    wanted = [np.mean(np.array(within) <= lv) for lv in levels]
+    np.testing.assert_allclose(shares, wanted, rtol=1e-6)
 
 
 def test_the_reliability_of_a_comparison_is_that_of_all_seeds(classes, monkeypatch):
-    figure, seeds = third_panel(monkeypatch, classes)
-    axes = figure.axes[2]
-    assert axes.get_title() == "Reliability, test data of 3 seeds"
+    values, seeds = compared(monkeypatch, "Reliability", classes)
     mean = np.concatenate([p.conditional.probs.double().mean(0).numpy() for p, _ in seeds])
     right = mean.argmax(1) == np.concatenate([y.numpy() for _, y in seeds])
     confidence = mean.max(1)
-    place = np.ceil(confidence * 10).astype(int)
+    place = np.ceil(confidence * 15).astype(int)
     wanted = [(confidence[place == k].mean(), right[place == k].mean()) for k in sorted(set(place))]
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), wanted, rtol=1e-5)
+    found = [(value["confidence"], value["accuracy"]) for value in values]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_a_comparison_counts_epochs_in_whole_numbers_and_draws_marks_whole(numbers, monkeypatch):
-    figure, _ = third_panel(monkeypatch, numbers)
-    left, middle, right = figure.axes
-    for axes in (left, middle):
-        assert all(tick == round(tick) for tick in axes.get_xticks())
-    assert middle.get_title() == "Validation RMSE"
-    assert middle.get_ylabel() == "RMSE"
-    assert not right.lines[0].get_clip_on()
+def test_the_page_of_a_comparison_has_the_interval_of_nadeau_and_bengio(numbers, monkeypatch):
+    values, _ = compared(monkeypatch, "RMSE", numbers)
+    saved = json.loads(Path("comparisons/numbers/comparison.json").read_text())
+    every = {**saved["results"], **saved["baselines"]}
+    assert [value["row"] for value in values] == list(every)
+    for value in values:
+        each = [run["test"]["rmse"] for run in every[value["row"]]]
+        half = student_t.ppf(0.975, 2) * np.std(each, ddof=1) * np.sqrt(1 / 3 + 12 / 36)
+        wanted = [np.mean(each), np.mean(each) - half, np.mean(each) + half]
+        np.testing.assert_allclose([value[k] for k in ("middle", "low", "high")], wanted, rtol=1e-6)
+
+
+def test_evaluate_writes_a_page_on_the_rows_of_a_new_file(numbers, capsys):
+    assert call("train", numbers, "--out", "run", *QUICK) == 0
+    new = pd.read_csv(numbers).tail(30)
+    new.to_csv("new.csv", index=False)
+    assert call("evaluate", "run", "new.csv", "--out", "new.html") == 0
+    assert "wrote new.html" in capsys.readouterr().out
+    page = Path("new.html").read_text()
+    assert "30 rows of new.csv, and averages" in page
+    (drawn,) = re.findall(r"<b>Predicted against actual.*?json\">(.*?)</script>", page, re.S)
+    for value in json.loads(drawn)["values"]:
+        assert new["y"].iloc[value["row"] - 1] == pytest.approx(value["actual"], rel=1e-5)
 
 
 def test_a_metric_that_a_part_lacks_is_a_dash(capsys):
@@ -747,7 +765,7 @@ def test_tune_shows_its_trials_and_what_the_best_is_worth_on_test_data(numbers, 
     (marked,) = [line for line in out.splitlines() if "* " in line and "trials" not in line]
     assert marked.split()[0] == str(best)
     assert marked.split()[1] == f"{found['alpha'][best]:.3g}"
-    assert Path("tunings/numbers-JSA/search.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("tunings/numbers-JSA/search.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_terminal_shows_how_far_a_search_has_come(numbers, monkeypatch):

@@ -152,7 +152,7 @@ def test_a_killed_comparison_is_whole_or_made_again(place, wholes, seed):
     if not Path("parts/comparison.json").exists():
         assert call(*COMPARE, *LOSSES, "--out", "parts") == 0
     assert numbers("parts") == numbers(folder / "compared")
-    assert Path("parts/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("parts/comparison.html").read_text().startswith("<!doctype html>")
     nothing_half_written("parts")
 
 

@@ -1,12 +1,13 @@
 """What simple models of scikit-learn reach on the same parts of the data, beside the networks."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.distributions import Categorical, Distribution, Normal, Poisson
 
 from bayesdiv.app.data.splits import Part, Splits
@@ -23,17 +24,30 @@ def baselines(splits: Splits, seed: int = 0) -> dict[str, dict[str, Any]]:
     A class has at least the probability of one training row, since a forest often gives it none.
     Nothing is fitted to tables of more than 1,000 columns.
     """
-    if splits.num_features > MOST_COLUMNS:
-        return {}
     found = {}
+    for name, predictive, seconds in forecasts(splits, splits.test.x, seed):
+        test = splits.task.measured(predictive, splits.test.y)
+        found[name] = {"test": test, "seconds": seconds}
+    return found
+
+
+def forecasts(splits: Splits, x: Tensor, seed: int = 0) -> Iterator[tuple[str, Predictive, float]]:
+    """What each model of `baselines` predicts for rows of x, and the seconds that it took.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> splits = load("diabetes")
+        >>> name, predictive, _ = next(forecasts(splits, splits.test.x[:3]))
+        >>> name, predictive.mean.shape
+        ('mean', torch.Size([3]))
+    """
+    if splits.num_features > MOST_COLUMNS:
+        return
     for name, model in _models(splits, seed).items():
         began = time.perf_counter()
-        x, y = _arrays(splits.train)
-        model.fit(x, y)
-        forecast = _forecast(model, splits)
-        test = splits.task.measured(Predictive(forecast), splits.test.y)
-        found[name] = {"test": test, "seconds": time.perf_counter() - began}
-    return found
+        model.fit(*_arrays(splits.train))
+        forecast = _forecast(model, splits, x.flatten(1).double().numpy())
+        yield name, Predictive(forecast), time.perf_counter() - began
 
 
 def _arrays(part: Part) -> tuple[NDArray[np.float64], NDArray[Any]]:
@@ -61,9 +75,8 @@ def _models(splits: Splits, seed: int) -> Mapping[str, Any]:
     }
 
 
-def _forecast(model: Any, splits: Splits) -> Distribution:
-    """The distribution of the test targets, as one draw."""
-    x, _ = _arrays(splits.test)
+def _forecast(model: Any, splits: Splits, x: NDArray[np.float64]) -> Distribution:
+    """The distribution of the targets of rows, as one draw."""
     if not splits.train.y.is_floating_point():
         shares = np.full((len(x), splits.task.outputs), 1 / splits.num_data)
         shares[:, model.classes_] += model.predict_proba(x)

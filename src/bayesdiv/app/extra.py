@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 # By the name that they are imported by; pyproject.toml lists the same.
 EXTRA = (
-    *("jsonargparse", "matplotlib", "openpyxl", "optuna", "pandas", "PIL"),
+    *("jsonargparse", "openpyxl", "optuna", "pandas", "PIL"),
     *("pooch", "pyarrow", "rich", "sklearn", "sqlalchemy", "yaml"),
 )
 

@@ -33,6 +33,16 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean:.{digits}f}±{deviation:.{digits}f}"
 
 
+def percent(value: float) -> str:
+    """A share in percent.
+
+    Examples:
+        >>> percent(0.912)
+        '91.2 %'
+    """
+    return f"{100 * value:.1f} %"
+
+
 def number(value: float) -> str:
     """A number with the digits that a reader can use.
 

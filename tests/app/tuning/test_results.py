@@ -1,11 +1,12 @@
 """What a search leaves in its folder."""
 
-import matplotlib
+import json
+import re
+
 import optuna
 import pytest
-from matplotlib import pyplot
 
-from bayesdiv.app.tuning.results import draw
+from bayesdiv.app.tuning.results import PAGE, draw
 from bayesdiv.app.tuning.search import Search
 from bayesdiv.app.tuning.workers import tune
 
@@ -20,44 +21,36 @@ def objective(trial: optuna.Trial) -> float:
     return value
 
 
-@pytest.fixture
-def figures(monkeypatch):
-    """The figures that are drawn, by the names of their files."""
-    found = {}
-    monkeypatch.setattr(
-        "bayesdiv.app.plots.save", lambda figure, path: found.update({path.name: figure})
-    )
-    return found
-
-
-def test_finished_trials_are_drawn_over_each_setting_with_their_values(tmp_path, figures):
-    search = Search(tmp_path / "study.db", trials=9)
+def drawn(search, folder):
+    """The specifications of the charts of a search, by their titles, and the page."""
     tune(objective, search)
-    before = dict(matplotlib.rcParams)
-    draw(search, tmp_path, "validation NLL")
-    panels = {axes.get_xlabel(): axes for axes in figures["search.png"].axes}
-    points = panels["decides"].collections[0].get_offsets()
+    draw(search, folder, "validation NLL")
+    page = (folder / PAGE).read_text()
+    found = re.findall(r"<figcaption><b>(.*?)</b>.*?json\">(.*?)</script>", page, re.S)
+    return {title: json.loads(spec) for title, spec in found}, page
+
+
+def test_finished_trials_are_drawn_over_each_setting_with_their_values(tmp_path):
+    charts, page = drawn(Search(tmp_path / "study.db", trials=9), tmp_path)
+    slice_ = charts["Slice over decides"]
+    points = [(value["decides"], value["value"]) for value in slice_["values"]]
     assert len(points) == 6  # the pruned ones are left out
     assert [y for _, y in points] == pytest.approx([x for x, _ in points])
-    assert panels["decides"].get_xscale() == "log"
-    assert panels["decides"].get_ylabel() == "validation NLL"
-    assert "importance.png" not in figures  # six trials are too few
-    assert dict(matplotlib.rcParams) == before
-    assert not pyplot.get_fignums()
+    assert slice_["log"] is True
+    assert slice_["y"] == "validation NLL"
+    assert "Importance" not in charts  # six trials are too few
+    assert len(charts["Parallel coordinates"]["values"]) == 6 * 3
+    assert page.count("<td>pruned</td>") == 3
+    best = [value for value in slice_["values"] if value["run"] == "best"]
+    assert [value["value"] for value in best] == [pytest.approx(min(y for _, y in points))]
 
 
-def test_the_setting_that_decides_alone_has_the_longest_bar(tmp_path, figures):
-    search = Search(tmp_path / "study.db", trials=18)
-    tune(objective, search)
-    draw(search, tmp_path, "validation NLL")
-    (axes,) = figures["importance.png"].axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    widths = [bar.get_width() for bar in axes.patches]
-    assert names[widths.index(max(widths))] == "decides"
+def test_the_setting_that_decides_alone_has_the_longest_bar(tmp_path):
+    charts, _ = drawn(Search(tmp_path / "study.db", trials=18), tmp_path)
+    bars = charts["Importance"]["values"]
+    assert max(bars, key=lambda bar: bar["importance"])["setting"] == "decides"
 
 
-def test_a_single_trial_is_drawn_without_a_word(tmp_path, figures):
-    search = Search(tmp_path / "study.db", trials=1)
-    tune(objective, search)
-    draw(search, tmp_path, "validation NLL")  # a warning would be an error here
-    assert len(figures["search.png"].axes[0].collections[0].get_offsets()) == 1
+def test_a_single_trial_is_drawn_without_a_word(tmp_path):
+    charts, _ = drawn(Search(tmp_path / "study.db", trials=1), tmp_path)  # warnings are errors here
+    assert len(charts["Slice over decides"]["values"]) == 1

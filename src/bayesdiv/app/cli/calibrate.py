@@ -41,7 +41,7 @@ def calibrate(settings: Namespace) -> None:
     folder, name = Path(settings.run), "new" if settings.new else "test"
     experiment, told = restore(folder, settings.data)
     if settings.new is not None:
-        x, y = new_rows(told, settings)
+        (x, y), _ = new_rows(told, settings)
     else:
         x, y = reloaded(experiment, told, settings.run).test
         note("fitted to the test rows, so their metrics say less about new rows from now on")

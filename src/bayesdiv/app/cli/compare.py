@@ -13,8 +13,9 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from rich.markup import escape
 from rich.table import Table
+from torch import Tensor
 
-from bayesdiv.app import metric, plots, runs
+from bayesdiv.app import metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
@@ -31,12 +32,14 @@ from bayesdiv.app.options import (
     part_data,
     training_of,
 )
+from bayesdiv.app.report import comparison
 from bayesdiv.app.rounding import spread
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.divergence import Divergence
+from bayesdiv.predictive import Predictive
 from bayesdiv.training.fit import Diverged
 
-NUMBERS, FIGURE = "comparison.json", "comparison.png"
+NUMBERS, PAGE = "comparison.json", "comparison.html"
 SEEDS = 3
 # From here on test rows are so many that seeds differ little, and a training takes minutes.
 LARGE, UPDATES = 20_000, 6000
@@ -65,7 +68,7 @@ def parser() -> ArgumentParser:
     add_text(
         command,
         "--out",
-        "folder for the figure and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
+        "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
         "that exists)",
     )
     add_training(command, skip={"seed"})
@@ -81,7 +84,7 @@ def compare(settings: Namespace) -> None:
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
     histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
     diverged: dict[str, list[str]] = {}
-    predictions: dict[str, list[plots.Tested]] = {}
+    predictions: dict[str, list[tuple[Predictive, Tensor]]] = {}
     source = open_data(settings)
     splits = part_data(source, settings, seed=0)
     note(*splits.notes)
@@ -114,14 +117,17 @@ def compare(settings: Namespace) -> None:
         if not predictions:
             raise Diverged("every loss diverged: lower the learning rate or the strength")
         told = {"settings": plain, "results": results, "diverged": diverged, "baselines": beside}
-        kept = {name: found for name, found in histories.items() if found}
+        noise = f", noise {settings.noise}" if settings.noise else ""
+        title = f"{splits.name}{noise}: {splits.num_data} training examples"
         try:
-            _save_figure(folder, kept, predictions, settings, splits)
+            parts = ({**results, **beside}, histories, predictions, splits, experiment.watch)
+            content = comparison.page(title, *parts)
+            runs.write(folder / PAGE, content.encode())
         finally:  # last, since they mark a comparison as finished
             runs.write_json(folder / NUMBERS, told)
     output.print(_comparison_table(results, beside, settings, splits))
     warn_if_late([run for found in results.values() for run in found], own.length)
-    say(f"Figure: {folder / FIGURE}")
+    say(f"Page: {folder / PAGE}")
 
 
 def _in_minutes(settings: Namespace, training: Training, splits: Splits) -> Training:
@@ -148,7 +154,7 @@ def _free_folder(settings: Namespace) -> Path:
     """Where nothing is written over: as asked for, or the first of its name that is not taken."""
     if settings.out is not None:
         folder = Path(settings.out)
-        if (folder / NUMBERS).exists():  # a figure alone is left by a comparison that was killed
+        if (folder / NUMBERS).exists():  # a page alone is left by a comparison that was killed
             raise ValueError(f"{folder / NUMBERS} exists already: choose another --out")
         return folder
     usual = Path("comparisons", Path(settings.data).stem)
@@ -238,16 +244,3 @@ def _caption(keys: Sequence[str], splits: Splits, won: bool, lacking: Sequence[s
         parts.append(f"missed: share of class {splits.task.classes[1]} that was not recognised")
     parts += [f"{metric.title(key)}: over the seeds for which it is defined" for key in lacking]
     return "; ".join(parts)
-
-
-def _save_figure(
-    folder: Path,
-    histories: Mapping[str, Any],
-    predictions: Mapping[str, Any],
-    settings: Namespace,
-    splits: Splits,
-) -> None:
-    noise = f", noise {settings.noise}" if settings.noise else ""
-    title = f"{splits.name}{noise}: {splits.num_data} training examples"
-    figure = plots.comparison(histories, predictions, splits.task.main, title)
-    plots.save(figure, folder / FIGURE)

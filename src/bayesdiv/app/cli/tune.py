@@ -177,7 +177,7 @@ def _optuna(settings: Namespace, folder: Path, splits: Splits, pair: Pair, range
     output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
     best = results.write(folder, options.data_settings(settings), tuned, tried)
     results.draw(search, folder, f"validation {metric.title(settings.aim)}")
-    say(f"Trials: {folder / results.TRIALS}, drawn in {folder / results.FIGURE}")
+    say(f"Trials: {folder / results.TRIALS}, drawn in {folder / results.PAGE}")
     with errors.status("training the best settings and the given ones again"):
         _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
     say(f"Best settings: {folder / results.BEST}; train them with")

@@ -1,187 +1,129 @@
-"""What a report says about classes: calibration, mistakes, and where networks are unsure."""
+"""What a report says about classes: calibration, mistakes, and the least sure rows."""
 
-import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.charts import Axis, Frame, legend
-from bayesdiv.app.report.examples import Example, Looked, ends, mean
-from bayesdiv.app.report.markup import (
-    Html,
-    boxed,
-    charts,
-    element,
-    figure,
-    joined,
-    note,
-    section,
-    table,
-)
-from bayesdiv.app.report.reading import Tested
+from bayesdiv.app.report.charts import Columns, Values, by_run, chart, charts, rows
+from bayesdiv.app.report.examples import Listed
+from bayesdiv.app.report.markup import Html, note, section
+from bayesdiv.app.report.reading import Forecasts, Tested
+from bayesdiv.app.report.scores import BINS
 from bayesdiv.app.rounding import number, rounded
 from bayesdiv.app.tasks.classification import Classification
 
-BINS = 15  # of the reliability diagram, as of the calibration error
-MOST_CLASSES = 12  # in a matrix: of more classes the mistakes are listed
-UNCERTAINTY = (
-    "Entropy is the whole uncertainty about the class, in nats; mutual information the part "
-    "that comes from not knowing the weights, which more data would remove."
-)
+MOST_CLASSES = 12  # of more, only the mistakes are drawn
+MOST_POINTS = 100  # of a curve
+NAME = "classes"
 
 
-def sections(looked: Looked) -> list[Html]:
-    """Reliability, ROC curve and confusion of networks that predict classes."""
-    drawn = [
-        figure(_reliability(looked), "Reliability on test data"),
-        figure(_confidences(looked), "Predictions by confidence"),
-    ]
-    said = (
-        "Of the predictions made with some confidence, how many are right: on the diagonal as many "
-        "as promised, below it fewer. A dot is a bin, the larger the more predictions. ECE is the "
-        "mean distance from the diagonal."
-    )
-    title, areas = "Calibration", [""] * len(looked)
-    if len(_classes_of(looked[0][0])) == 2:
-        positive, title = _classes_of(looked[0][0])[1], "Calibration and ROC curve"
+def sections(known: Sequence[Tested]) -> list[Html]:
+    """Reliability, risk, ROC curve and confusion of networks that predict classes."""
+    pairs = {one.run.name: [(one.predictive, one.y)] for one in known}
+    drawn, aside = [calibration(pairs), _risks(known)], ""
+    if len(_classes_of(known[0])) == 2:
         try:
-            areas = [
-                f", AUC {number(metrics.auroc(one.predictive, one.y).item())}" for one, _ in looked
-            ]
-            drawn.append(figure(_roc(looked), "ROC curve on test data"))
-            said += f" AUC is the area under the ROC curve; class {positive} is positive."
+            drawn.append(_roc(known))
         except ValueError as error:  # a class that the test part has none of
-            said += f" There is no ROC curve: {error}."
-    named = legend(
-        (look, f"{one.run.label}, ECE {number(_ece(one))}{area}")
-        for (one, look), area in zip(looked, areas, strict=True)
-    )
-    return [section(title, note(said), named, charts(*drawn)), _confusions(looked)]
+            aside = note(f"There is no ROC curve: {error}.")
+    drawn += map(_confusion, known)
+    return [section("Calibration and mistakes", aside, charts(*drawn))]
 
 
 def _classes_of(one: Tested) -> tuple[str, ...]:
-    assert isinstance(one.splits.task, Classification)
-    return one.splits.task.classes
+    return cast(Classification, one.splits.task).classes
 
 
-def _ece(one: Tested) -> float:
-    return metrics.ece(one.predictive, one.y, BINS).item()
+def calibration(forecasts: Forecasts) -> Html:
+    """How many predictions of each confidence, of all seeds, are right."""
+    values = []
+    for name, seeds in forecasts.items():
+        bins = [metrics.reliability(each, y, BINS) for each, y in seeds]
+        sure, right, counts = (torch.stack(each) for each in zip(*bins, strict=True))
+        total, held = counts.sum(0), counts.sum(0) > 0
+        # A seed without predictions in a bin has no mean there.
+        means = [(each * counts).nan_to_num().sum(0) / total for each in (sure, right)]
+        shown = [each[held].tolist() for each in (*means, total.int())]
+        values += rows(dict(zip(("confidence", "accuracy", "rows"), shown, strict=True)), run=name)
+    return chart("Reliability", "", values, "reliability")
 
 
-def _reliability(looked: Looked) -> Html:
-    frame = Frame.of(Axis("confidence", 0.0, 1.0), Axis("accuracy", 0.0, 1.0))
-    marks = [frame.guide((0, 0), (1, 1))]
-    for one, look in looked:
-        bins = metrics.reliability(one.predictive, one.y, BINS)
-        seen = bins.count > 0
-        points = torch.stack([bins.confidence, bins.accuracy], 1)[seen].tolist()
-        shares = (bins.count[seen] / bins.count.sum()).tolist()
-        radii = [2.5 + 5 * math.sqrt(share) for share in shares]
-        marks += [frame.line(points, look), frame.dots(points, look, radii)]
-    return frame.drawn(marks, "Accuracy against confidence, bin by bin")
+def _thinned(curve: Tensor) -> list[float]:
+    kept = torch.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().long()
+    return cast(list[float], curve[kept].tolist())
 
 
-def _confidences(looked: Looked) -> Html:
-    """How many predictions are made with which confidence."""
-    found = []
-    for one, look in looked:
-        count = metrics.reliability(one.predictive, one.y, BINS).count
-        shares = (count / count.sum()).tolist()
-        corners = [((k + edge) / BINS, share) for k, share in enumerate(shares) for edge in (0, 1)]
-        found.append(([(0.0, 0.0), *corners, (1.0, 0.0)], look))
-    top = max(share for points, _ in found for _, share in points)
-    frame = Frame.of(Axis("confidence", 0.0, 1.0), Axis("share of predictions", 0.0, 1.06 * top))
-    marks = [frame.line(points, look) for points, look in found]
-    return frame.drawn(marks, "Share of predictions in each bin of confidence")
+def _risks(known: Sequence[Tested]) -> Html:
+    def columns(one: Tested) -> Columns:
+        share, risk = map(_thinned, metrics.risk_coverage(one.predictive, one.y))
+        return {"share answered": share, "error rate": risk}
+
+    said = "error rate of the rows it is surest of"
+    return chart("Risk against coverage", said, by_run(known, columns), "risk", y="error rate")
 
 
-def _roc(looked: Looked) -> Html:
-    frame = Frame.of(Axis("false positive rate", 0.0, 1.0), Axis("true positive rate", 0.0, 1.0))
-    marks = [frame.guide((0, 0), (1, 1))]
-    for one, look in looked:
+def _roc(known: Sequence[Tested]) -> Html:
+    def columns(one: Tested) -> Columns:
         curve = metrics.roc(one.predictive, one.y)
-        points = torch.stack([curve.false_positive_rate, curve.true_positive_rate], 1)
-        marks.append(frame.line(points.tolist(), look))
-    return frame.drawn(marks, "True against false positive rate at every threshold")
+        up, across = map(_thinned, (curve.true_positive_rate, curve.false_positive_rate))
+        return {"false positive rate": across, "true positive rate": up}
+
+    areas = [(one.run.name, metrics.auroc(one.predictive, one.y).item()) for one in known]
+    each = ", ".join(f"{name} {number(area)}" for name, area in areas)
+    said = f"class {_classes_of(known[0])[1]} is positive; area under the curve: {each}"
+    return chart("ROC curve", said, by_run(known, columns), "roc")
 
 
-def _confusions(looked: Looked) -> Html:
-    names = _classes_of(looked[0][0])
-    few = len(names) <= MOST_CLASSES
-    parts = []
-    for one, _ in looked:
-        counts = metrics.confusion(one.predictive, one.y)
-        shown = _matrix(counts, names) if few else _mistakes(counts, names)
-        parts.append(element("div", element("h3", one.run.label), shown))
-    said = (
-        "How often a class (row) was called which class (column); shades are shares of the row."
-        if few
-        else f"The most frequent mistakes, of {len(names)} classes."
-    )
-    return section("Confusion", note(said), element("div", parts, class_="side"))
+def _confusion(one: Tested) -> Html:
+    names = _classes_of(one)
+    values = confused(metrics.confusion(one.predictive, one.y), names)
+    said = "a class (row) and what it was called (column); shades are shares of the class"
+    if len(names) > MOST_CLASSES:
+        said = "mistakes alone: a class (row) and what it was called (column)"
+    return chart(f"Confusion: {one.run.label}", said, values, "confusion", names=names)
 
 
-def _matrix(counts: Tensor, names: Sequence[str]) -> Html:
-    body = []
-    for k, row in enumerate(counts.tolist()):
-        shares = [count / max(sum(row), 1) for count in row]
-        cells = (
-            element(
-                "td",
-                str(count),
-                style=f"--share:{share:.3f}",
-                class_="right" if k == called else None,
-                title=f"{names[k]} called {names[called]}: {share:.1%}",
-            )
-            for called, (count, share) in enumerate(zip(row, shares, strict=True))
-        )
-        body.append(element("tr", element("th", names[k], scope="row"), cells))
-    return boxed("Confusion", ["true \\ called", *names], body, class_="matrix")
-
-
-def _mistakes(counts: Tensor, names: Sequence[str]) -> Html:
-    wrong = counts.clone().fill_diagonal_(0)
-    order = wrong.flatten().argsort(descending=True, stable=True)[:20].tolist()
-    rows = [
-        [names[place // len(names)], names[place % len(names)], str(int(wrong.flatten()[place]))]
-        for place in order
-        if wrong.flatten()[place] > 0
+def confused(counts: Tensor, names: Sequence[str]) -> Values:
+    """How often a class was called which; of many classes the mistakes alone, commonest first."""
+    shares = (counts / counts.sum(1, keepdim=True).clamp(min=1)).tolist()
+    values = [
+        {"class": name, "called": called, "rows": int(count), "share of the class": share}
+        for name, row, own in zip(names, counts.tolist(), shares, strict=True)
+        for called, count, share in zip(names, row, own, strict=True)
     ]
-    if not rows:
-        return note("No test example was called by a wrong name.")
-    return table("The most frequent mistakes", ["true", "called", "times"], rows)
+    if len(names) <= MOST_CLASSES:
+        return values
+    wrong = [value for value in values if value["rows"] and value["class"] != value["called"]]
+    return sorted(wrong, key=lambda value: -value["rows"])
 
 
-def summary(looked: Looked) -> Html:
-    """The uncertainty of right and wrong predictions in the mean."""
-    rows = []
-    for one, _ in looked:
-        right = one.predictive.probabilities.argmax(-1) == one.y
-        quantities = (one.predictive.entropy, one.predictive.mutual_information)
-        cells = [mean(each[which]) for each in quantities for which in (right, ~right)]
-        rows.append([one.run.name, *cells])
-    head = ["mean over test data", "entropy where right", "where wrong"]
-    head += ["mutual information where right", "where wrong"]
-    return table("Uncertainty of right and wrong predictions", head, rows)
+def parts(one: Tested) -> dict[str, Tensor]:
+    """The uncertainty of every row, and its part that more data would remove."""
+    return {
+        "entropy": one.predictive.entropy,
+        "mutual information": one.predictive.mutual_information,
+    }
 
 
-def examples(one: Tested) -> dict[str, list[Example]]:
-    """The surest and the least sure predictions."""
+def listed(one: Tested) -> Listed:
+    """What is said of every row, and the orders in which rows are shown."""
     names, predictive = _classes_of(one), one.predictive
-    probabilities, predicted = predictive.probabilities.max(-1)
-    entropy, information = predictive.entropy, predictive.mutual_information
-
-    def make(row: int) -> Example:
-        called, target = int(predicted[row]), int(one.y[row])
-        text = f"{names[called]} ({probabilities[row]:.0%})"
-        lines = {
-            "predicted": joined(text) if called == target else element("b", text, class_="wrong"),
-            "target": joined(names[target]),
-            "entropy": joined(rounded(entropy[row].item(), 3)),
-            "mutual information": joined(rounded(information[row].item(), 3)),
-        }
-        return Example(row, lines, one.splits.test.x[row])
-
-    return ends(entropy, make)
+    shares, predicted = predictive.probabilities.max(-1)
+    own = predictive.probabilities.gather(1, one.y[:, None]).squeeze(1)
+    wrong = (predicted != one.y).nonzero().squeeze(1)
+    lines = {
+        "predicted": [
+            f"{names[called]} ({share:.0%}{'' if called == target else ', wrong'})"
+            for called, share, target in zip(predicted, shares, one.y, strict=True)
+        ],
+        "target": [names[int(target)] for target in one.y],
+        **{name: [rounded(v, 3) for v in part.tolist()] for name, part in parts(one).items()},
+    }
+    orders = {
+        "Most uncertain": predictive.entropy.argsort(descending=True, stable=True),
+        "Most wrong": wrong[own[wrong].argsort(stable=True)],
+    }
+    return Listed(lines, orders)

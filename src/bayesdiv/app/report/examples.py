@@ -1,63 +1,45 @@
-"""Single test examples in a report: images, or rows with their columns."""
+"""Single rows in a report: as their file has them, or as images, with what is predicted."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Numeric
-from bayesdiv.app.data.encoder import Encoder
-from bayesdiv.app.report.charts import Series
-from bayesdiv.app.report.markup import Html, data_uri, element, joined, note, table
+from bayesdiv.app.report.markup import Html, boxed, data_uri, element, joined, note
 from bayesdiv.app.report.reading import Tested
-from bayesdiv.app.rounding import number
 
-MOST_COLUMNS = 40  # of an example
-EXAMPLES = 6  # the most certain, and as many of the most uncertain
-
-Looked = Sequence[tuple[Tested, Series]]
+MOST_COLUMNS = 40  # of a row
+ROWS = 8  # of each kind
 
 
-class Example(NamedTuple):
-    """A test example with what is said about it."""
+class Listed(NamedTuple):
+    """What is said about every row, and some orders of the rows by their titles."""
 
-    row: int  # of the test part
-    lines: dict[str, Html]
-    x: Tensor
-
-
-def mean(values: Tensor) -> str:
-    """The mean of some values, if there are any."""
-    return number(values.mean().item()) if len(values) else "none"
+    lines: Mapping[str, Sequence[str]]
+    orders: Mapping[str, Tensor]
 
 
-def ends(uncertainty: Tensor, make: Callable[[int], Example]) -> dict[str, list[Example]]:
-    """The examples with the least and with the most uncertainty."""
-    order = uncertainty.argsort(stable=True).tolist()
-    count = min(EXAMPLES, len(order))
-    return {
-        "Most certain": [make(row) for row in order[:count]],
-        "Most uncertain": [make(row) for row in order[::-1][:count]],
-    }
+def shown(one: Tested, listed: Listed) -> Iterable[Html]:
+    """The first rows of each order, under its title."""
+    draw = _pictures if len(one.splits.shape) == 3 else _rows
+    for title, order in listed.orders.items():
+        rows = order[:ROWS].tolist()
+        yield element("h4", title)
+        yield draw(one, rows, listed.lines, title) if rows else note("There is none.")
 
 
-def pictures(one: Tested, examples: Iterable[Example]) -> Html:
-    """Images, each with what is said about it."""
+def _pictures(
+    one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], title: str
+) -> Html:
     items = []
-    for example in examples:
-        name = f"image {_row(one, example)}"
-        lines = (element("span", f"{key} ", text) for key, text in example.lines.items())
-        picture = element("img", src=data_uri(png(example.x), "image/png"), alt=name)
-        items.append(element("li", picture, element("span", name, class_="quiet"), lines))
-    return element("ul", items, class_="examples")
-
-
-def _row(one: Tested, example: Example) -> str:
-    """Where an example is in the data, so that it can be looked up there."""
-    rows = one.splits.test_rows
-    return str(rows[example.row] if rows else example.row + 1)
+    for row in rows:
+        name = f"image {one.places[row]}"
+        said = (element("span", f"{key} {texts[row]}") for key, texts in lines.items())
+        picture = element("img", src=data_uri(png(one.part.x[row]), "image/png"), alt=name)
+        items.append(element("li", picture, element("span", name, class_="quiet"), said))
+    return element("ul", items, class_="examples", aria_label=title)
 
 
 def png(image: Tensor) -> bytes:
@@ -76,37 +58,25 @@ def png(image: Tensor) -> bytes:
     return content.getvalue()
 
 
-def rows(one: Tested, examples: Sequence[Example]) -> Html:
-    """Examples side by side: what is said about them, then the columns of the data."""
-    head = ["row", *(_row(one, example) for example in examples)]
-    said = [[key, *(e.lines[key] for e in examples)] for key in examples[0].lines]
-    assert one.splits.encoder is not None
-    read = decoded(one.splits.encoder, torch.stack([example.x for example in examples]))
-    more = len(read) - MOST_COLUMNS
-    columns = [[name, *values] for name, values in list(read.items())[:MOST_COLUMNS]]
-    shown = table("Examples", head, [*said, *columns])
-    return joined(shown, note(f"{more} more columns are not shown.")) if more > 0 else shown
+def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], title: str) -> Html:
+    """Rows of a table that can be sorted: what is predicted, then the columns of the file."""
+    raw, names = one.raw, one.splits.encoder.names if one.splits.encoder else ()
+    columns = {} if raw is None else {n: raw[n] for n in names[:MOST_COLUMNS] if n in raw.columns}
+    body = []
+    for row in rows:
+        said = (element("td", texts[row]) for texts in lines.values())
+        cells = (element("td", plain(column.iloc[row])) for column in columns.values())
+        body.append(element("tr", element("th", str(one.places[row]), scope="row"), said, cells))
+    table = boxed(title, ["row", *lines, *columns], body, class_="sortable")
+    more = len(names) - MOST_COLUMNS
+    return joined(table, note(f"{more} more columns are not shown.")) if more > 0 else table
 
 
-def decoded(encoder: Encoder, x: Tensor) -> dict[str, list[str]]:
-    """The columns that rows of x were encoded from; the likeliest category of those with noise.
+def plain(value: object) -> str:
+    """A value as a file has it.
 
     Examples:
-        >>> from bayesdiv.app.data.columns import OneHot
-        >>> encoder = Encoder((Numeric("age", 40.0, 10.0), OneHot("smoker", ("no", "yes"))), (3,))
-        >>> decoded(encoder, torch.tensor([[2.0, 0.0, 1.0]]))
-        {'age': ['60'], 'smoker': ['yes']}
+        >>> plain(0.0), plain(25.0), plain("007"), plain(0.1)
+        ('0', '25', '007', '0.1')
     """
-    found, start = {}, 0
-    for column in encoder.columns:
-        part = x[:, start : start + column.width]
-        start += column.width
-        if column.fill is not None:
-            part = part[:, :-1]
-        if isinstance(column, Numeric):
-            found[column.name] = [
-                number(v * column.scale + column.loc) for v in part[:, 0].tolist()
-            ]
-        else:
-            found[column.name] = [column.categories[k] for k in part.argmax(-1).tolist()]
-    return found
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

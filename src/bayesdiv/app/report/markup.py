@@ -1,8 +1,11 @@
 """HTML that no text can break: all text is escaped unless it is markup already."""
 
 import base64
+import hashlib
 import html
+import tomllib
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 
 VOID = {"br", "img", "link", "meta"}  # elements without an end
 
@@ -44,9 +47,11 @@ def joined(*content: Content) -> Html:
     return Html("".join(p if isinstance(p, Html) else html.escape(p) for p in pieces))
 
 
-def section(title: str, *content: Content) -> Html:
-    """A part of a page, with its heading."""
-    return element("section", element("h2", title), *content, class_="panel")
+def section(title: str, *content: Content, kind: str = "") -> Html:
+    """A part of a page, with its heading and what `notes.toml` says of it, or of a kind of it."""
+    notes = tomllib.loads(_file("notes.toml"))
+    said = [note(notes[name]) for name in (title, f"{title}: {kind}") if name in notes]
+    return element("section", element("h2", title), *said, *content, class_="panel")
 
 
 def note(*content: Content) -> Html:
@@ -74,16 +79,6 @@ def boxed(label: str, head: Sequence[Content], body: Iterable[Html], **attribute
     return element("div", whole, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
-def figure(drawing: Html, title: str, said: str = "") -> Html:
-    """A drawing with its title and what is said of it."""
-    return element("figure", element("figcaption", element("b", title), said), drawing)
-
-
-def charts(*figures: Html) -> Html:
-    """Figures side by side where there is room."""
-    return element("div", figures, class_="charts")
-
-
 def problem(text: str) -> Html:
     """A paragraph on what is not as it should be."""
     return element("p", text, class_="problem")
@@ -100,8 +95,15 @@ def data_uri(content: bytes, kind: str) -> str:
 
 
 def document(title: str, style: str, *body: Content) -> str:
-    """A whole page that fetches nothing, and could not."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    """A whole page that fetches nothing, and could not; with Vega where it has charts.
+
+    The scripts are named by their hashes, so that none but these can run, wherever a name with
+    markup may have come from.
+    """
+    content = element("body", *body)
+    scripts = _scripts() if 'class="chart"' in content else []
+    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -110,7 +112,20 @@ def document(title: str, style: str, *body: Content) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("link", rel="icon", href="data:,"),
         element("title", title),
-        element("style", Html(style)),
+        element("style", Html(f"{_file('page.css')}\n{style}")),
     )
-    whole = element("html", head, element("body", *body), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    loaded = (element("script", Html(script)) for script in scripts)
+    return f"<!doctype html>\n{element('html', head, content, *loaded, lang='en')}\n"
+
+
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _scripts() -> list[str]:
+    vega = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.min.js")
+    return [*(_file(f"vega/{name}") for name in vega), _file("page.js")]
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

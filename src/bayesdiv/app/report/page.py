@@ -1,16 +1,23 @@
 """The page: its sections one after the other."""
 
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.report import classes, quantities, reading, sections
-from bayesdiv.app.report.charts import colours, series
-from bayesdiv.app.report.examples import Looked, pictures, rows
-from bayesdiv.app.report.markup import Html, document, element, note, problem, section
-from bayesdiv.app.task import Task
+from bayesdiv.app.report import classes, columns, network, quantities, reading, scores
+from bayesdiv.app.report.charts import framed
+from bayesdiv.app.report.examples import shown
+from bayesdiv.app.report.markup import (
+    Html,
+    element,
+    joined,
+    note,
+    problem,
+    section,
+    table,
+)
+from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
 
 
@@ -20,17 +27,9 @@ def page(
     *,
     data: str | None = None,
 ) -> str:
-    """A report on runs of the same data, as HTML.
+    """A report on runs of the same data, which are now at `data`, as HTML.
 
-    Args:
-        folders: of finished runs.
-        tell: called with a word on each piece of work before it begins.
-        data: where the data of the runs are now; None where they were.
-
-    Examples:
-        >>> page([Path("nowhere")])
-        Traceback (most recent call last):
-        bayesdiv.app.runs.RunError: there is no run nowhere
+    `tell` is called with a word on each piece of work before it begins.
     """
     runs = reading.read(folders, data)
     known: list[reading.Tested] = []
@@ -41,64 +40,65 @@ def page(
             known.append(reading.tested(run))
     except DataError as error:
         known, lost = [], str(error)
-    looks = series([(run.label, run.family) for run in runs])
-    tell("charts")
-    parts = [sections.trained(runs, known), sections.compared(runs), sections.curves(runs, looks)]
+    return on_runs(runs, known, lost, tell)
+
+
+def on_runs(
+    runs: Sequence[reading.Run],
+    known: Sequence[reading.Tested],
+    lost: str = "",
+    tell: Callable[[str], None] = lambda line: None,
+) -> str:
+    """The page on runs with what they predict, or with why that is not known."""
+    parts = [network.seeds(runs), *(_tested(runs, known, tell) if known else [])]
     if lost:
-        parts.append(
+        parts += [
             problem(
-                "The data could not be loaded again, so this page has no calibration, no confusion "
+                "The data could not be loaded again, so this page has no verdict, no calibration "
                 f"and no examples: {lost}."
-            )
-        )
-    else:
-        looked = list(zip(known, looks, strict=True))
-        tell("calibration")
-        parts += [*_kind(runs[0].task).sections(looked), _uncertainty(looked)]
+            ),
+            scores.compared(runs, {}, {}),
+        ]
     tell("posterior")
-    parts += [sections.posterior(runs, looks), sections.settings(runs)]
-    style = f"{stylesheet()}\n{colours(looks)}"
-    title = _title(runs)
-    head = element("header", element("h1", title), element("p", reading.versions()))
-    return document(title, style, head, element("main", parts))
-
-
-def _kind(task: Task) -> ModuleType:
-    """The file that knows what to say about such targets."""
-    return classes if isinstance(task, Classification) else quantities
-
-
-def _uncertainty(looked: Looked) -> Html:
-    """The two parts of uncertainty, in the mean and in the surest and least sure examples."""
-    first = looked[0][0]
-    kind = _kind(first.splits.task)
-    said = kind.UNCERTAINTY
-    below = " below the header" if first.splits.name.lower().endswith(".csv") else ""
-    said += (
-        " Examples are test data; each has the number of its row in "
-        f"{first.splits.name}, counted from 1{below}."
-    )
-    noise = first.run.settings["data"].get("noise")
-    if noise:
-        said += " Inputs are shown with the noise that was added to them."
-    parts: list[Html] = []
-    for one, _ in looked:
-        found = kind.examples(one)
-        shown = pictures if len(first.splits.shape) == 3 else rows
-        parts.append(element("h3", one.run.label))
-        for title, examples in found.items():
-            parts += [element("h4", title), shown(one, examples)]
-    return section(
-        "Where the networks are sure and unsure", note(said), kind.summary(looked), *parts
-    )
-
-
-def _title(runs: Sequence[reading.Run]) -> str:
+    parts += [network.training(runs), network.posterior(runs), network.settings(runs, known)]
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
-    return f"{source.name}: {named}"
+    every = [(run.name, run.label, run.loss) for run in runs]
+    return framed(f"{source.name}: {named}", every, parts)
 
 
-def stylesheet() -> str:
-    """The style of all pages."""
-    return files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+def _tested(
+    runs: Sequence[reading.Run],
+    known: Sequence[reading.Tested],
+    tell: Callable[[str], None],
+) -> list[Html]:
+    """All that needs predictions."""
+    kind = classes if isinstance(runs[0].task, Classification) else quantities
+    tell("simple models")
+    own, beside = scores.measured(known)
+    parts = [scores.verdict(known, own, beside), scores.compared(runs, own, beside)]
+    tell("calibration")
+    parts += kind.sections(known)
+    tell("columns")
+    parts += [*columns.sections(known), _examples(known, kind)]
+    tell("unusual rows")
+    return [*parts, columns.unusual(known), columns.overview(known[0])]
+
+
+def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
+    """The two parts of uncertainty, in the mean and in the least sure and most wrong rows."""
+    first = known[0]
+    said = (
+        f"Each row has its number in {first.source}, counted from 1 below the header, and the "
+        "values of that file. Choose a head to sort by it."
+    )
+    if first.run.settings["data"].get("noise"):
+        said += " The networks saw the inputs with noise added."
+    head = ["mean over test data", *kind.parts(first)]
+    cells = [
+        [one.run.name, *(number(part.mean().item()) for part in kind.parts(one).values())]
+        for one in known
+    ]
+    means = table("The two parts of the uncertainty", head, cells)
+    shown_ = (joined(element("h3", o.run.label), *shown(o, kind.listed(o))) for o in known)
+    return section("Least sure and most wrong", note(said), means, *shown_, kind=kind.NAME)

@@ -1,137 +1,131 @@
-"""What a report says about targets that are numbers: intervals, and where networks are unsure."""
+"""What a report says about targets that are numbers: errors, intervals, the least sure rows."""
 
 import math
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.charts import Axis, Frame, Series, legend
-from bayesdiv.app.report.examples import Example, Looked, ends, mean
-from bayesdiv.app.report.markup import Html, charts, element, figure, joined, note, section, table
-from bayesdiv.app.report.reading import Tested
-from bayesdiv.app.rounding import number
+from bayesdiv.app.report.charts import Columns, by_run, chart, charts, rows
+from bayesdiv.app.report.examples import Listed
+from bayesdiv.app.report.markup import Html, section
+from bayesdiv.app.report.reading import Forecasts, Tested
+from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.regression import Regression
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-MOST_INTERVALS = 90  # in a plot: more would touch
-UNCERTAINTY = (
-    "Epistemic is what comes from not knowing the weights, which more data would remove; "
-    "aleatoric is noise. Both as standard deviations, in the units of the target."
-)
+MOST_POINTS = 400  # in a chart: more hide each other
+BINS = 10  # of the PIT
+NAME = "numbers"
 
 
-def sections(looked: Looked) -> list[Html]:
-    """Intervals of each run, and whether they hold as many targets as they say."""
-    up = _target_axis(looked)
-    drawn = [figure(*_intervals(one, look, up)) for one, look in looked]
-    coverage = "Coverage of intervals", "on the diagonal as many as they say"
-    said = (
-        "Test targets (crosses) in ascending order, each with the predictive mean (dot) and its "
-        "90 % interval; then, for intervals of every level, how many of the test targets are "
-        "inside."
-    )
-    named = legend((look, one.run.label) for one, look in looked)
-    drawn.append(figure(_coverages(looked), *coverage))
-    return [section("Intervals", note(said), named, charts(*drawn))]
-
-
-def _target_axis(looked: Looked) -> Axis:
-    """One axis for all runs, so that their intervals can be compared by eye."""
-    ends = [end for one, _ in looked for end in (one.y, *one.interval)]
-    first = looked[0][0]
-    edges = [edge for each in ends for edge in (each.min(), each.max())]
-    return Axis.around(first.splits.target, _units(first, torch.stack(edges)))
-
-
-def _quantity(one: Tested) -> Regression:
-    assert isinstance(one.splits.task, Regression)
-    return one.splits.task
+def sections(known: Sequence[Tested]) -> list[Html]:
+    """Errors of each run, and whether its intervals hold as many targets as they say."""
+    errors = charts(*map(_predicted, known), _residuals(known))
+    covered = calibration({one.run.name: [(one.predictive, one.y)] for one in known})
+    drawn = charts(covered, _pits(known), _risks(known))
+    return [section("Errors", errors), section("Intervals", drawn)]
 
 
 def _units(one: Tested, values: Tensor) -> list[float]:
-    return [float(value) for value in _quantity(one).to_units(values)]
+    return cast(list[float], cast(Regression, one.splits.task).to_units(values).tolist())
 
 
-def _intervals(one: Tested, look: Series, up: Axis) -> tuple[Html, str, str]:
-    order = one.y.argsort(stable=True)
-    step = math.ceil(len(order) / MOST_INTERVALS)
-    shown = order[::step]
+def _thinned(order: Tensor, most: int = MOST_POINTS) -> Tensor:
+    return order[:: math.ceil(len(order) / most)]
+
+
+def _points(one: Tested, order: Tensor) -> dict[str, list[float]]:
+    low, high = (end[order] for end in one.interval)
+    ends = {"low": _units(one, low), "high": _units(one, high)}
+    middle, actual = (_units(one, each[order]) for each in (one.predictive.mean, one.y))
+    return {"row": [one.places[k] for k in order], "predicted": middle, "actual": actual, **ends}
+
+
+def _predicted(one: Tested) -> Html:
+    columns = _points(one, _thinned(one.y.argsort(stable=True)))
     low, high = one.interval
-    target, mean, lows, highs = (
-        _units(one, each[shown]) for each in (one.y, one.predictive.mean, low, high)
-    )
-    places = [float(k) for k in range(1, len(shown) + 1)]
-    across = Axis(
-        "test rows by target" if step == 1 else f"every {_nth(step)} test row, by target",
-        0.0,
-        len(shown) + 1.0,
-        least=1.0,
-    )
-    frame = Frame.of(across, up)
-    marks = [
-        frame.bars(zip(places, lows, highs, strict=True), look),
-        frame.dots(list(zip(places, mean, strict=True)), look, [2.2] * len(places)),
-        frame.crosses(zip(places, target, strict=True)),
-    ]
     inside = ((low <= one.y) & (one.y <= high)).double().mean().item()
-    width = (high - low).mean().item() * _quantity(one).scale
-    said = f"{inside:.1%} of all targets inside, mean width {number(width)}"
-    drawing = frame.drawn(marks, f"Targets, means and 90 % intervals of {one.run.name}")
-    return drawing, one.run.label, said
+    width = cast(Regression, one.splits.task).to_distance(high - low).mean().item()
+    said = f"{percent(inside)} of all targets inside, mean width {number(width)}"
+    if len(columns["row"]) < len(one.y):
+        said += f"; {len(columns['row'])} of {len(one.y):,} rows drawn"
+    title, x = f"Predicted against actual: {one.run.label}", f"actual {one.splits.target}"
+    return chart(title, said, rows(columns, run=one.run.name), "predicted", x=x)
 
 
-def _nth(step: int) -> str:
-    return {2: "2nd", 3: "3rd"}.get(step, f"{step}th")
+def _residuals(known: Sequence[Tested]) -> Html:
+    def columns(one: Tested) -> Columns:
+        found = _points(one, _thinned(one.y.argsort(stable=True)))
+        pairs = zip(found["actual"], found["predicted"], strict=True)
+        error = {"actual minus predicted": [a - b for a, b in pairs]}
+        return {"row": found["row"], "predicted": found["predicted"], **error}
+
+    said = "should scatter around 0 without a trend"
+    return chart("Residuals", said, by_run(known, columns), "residuals")
 
 
-def _coverages(looked: Looked) -> Html:
-    frame = Frame.of(
-        Axis("level of the interval", 0.0, 1.0), Axis("share of test targets inside", 0.0, 1.0)
-    )
-    marks = [frame.guide((0, 0), (1, 1))]
-    for one, look in looked:
-        points = [(lv, metrics.coverage(one.predictive, one.y, lv).item()) for lv in LEVELS]
-        marks += [frame.line(points, look), frame.dots(points, look, [3.2] * len(points))]
-    return frame.drawn(marks, "Share of test targets inside intervals of each level")
+def calibration(forecasts: Forecasts) -> Html:
+    """How many targets, of all seeds, are inside intervals of each level."""
+    values = []
+    for name, seeds in forecasts.items():
+        count = sum(len(y) for _, y in seeds)
+        inside = [
+            sum(metrics.coverage(each, y, level).item() * len(y) for each, y in seeds) / count
+            for level in LEVELS
+        ]
+        columns: Columns = {"level of the interval": LEVELS, "share of targets inside": inside}
+        values += rows(columns, run=name, rows=count)
+    return chart("Interval coverage", "", values, "coverage")
 
 
-def summary(looked: Looked) -> Html:
-    """The two parts of the uncertainty in the mean."""
-    rows = []
-    for one, _ in looked:
-        units = _quantity(one).to_distance
-        parts = (one.predictive.epistemic, one.predictive.aleatoric)
-        rows.append([one.run.name, *(mean(units(part.sqrt())) for part in parts)])
-    head = ["mean over test data", "epistemic", "aleatoric"]
-    return table("The two parts of the uncertainty", head, rows)
+def _pits(known: Sequence[Tested]) -> Html:
+    def columns(one: Tested) -> Columns:
+        counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
+        shares = (counts / len(one.y)).tolist()
+        return {"PIT": middles, "share of rows": shares, "rows": counts.tolist()}
+
+    middles = [(k + 0.5) / BINS for k in range(BINS)]
+    chance = 1.96 * math.sqrt((1 - 1 / BINS) / (BINS * len(known[0].y)))
+    edges = [max(0.0, 1 / BINS + side * chance) for side in (-1, 1)]
+    said = "95 % of the bins of a calibrated forecast are between the dashed lines"
+    return chart("PIT", said, by_run(known, columns), "pit", edges=edges)
 
 
-def examples(one: Tested) -> dict[str, list[Example]]:
-    """The surest and the least sure predictions."""
-    predictive, units = one.predictive, _quantity(one).to_distance
-    low, high = one.interval
-    columns = {
-        "predicted": _units(one, predictive.mean),
-        "target": _units(one, one.y),
-        "from": _units(one, low),
-        "to": _units(one, high),
-        "epistemic": units(predictive.epistemic.sqrt()).tolist(),
-        "aleatoric": units(predictive.aleatoric.sqrt()).tolist(),
+def _risks(known: Sequence[Tested]) -> Html:
+    def columns(one: Tested) -> Columns:
+        order = one.predictive.variance.argsort(stable=True)
+        error = cast(Regression, one.splits.task).to_distance(one.predictive.mean - one.y)[order]
+        count = torch.arange(1, len(order) + 1)
+        risk, kept = (error.square().cumsum(0) / count).sqrt(), _thinned(count.flip(0) - 1, 100)
+        return {"share answered": (count[kept] / len(order)).tolist(), "RMSE": risk[kept].tolist()}
+
+    said = "RMSE of the rows it is surest of"
+    return chart("Risk against coverage", said, by_run(known, columns), "risk", y="RMSE")
+
+
+def parts(one: Tested) -> dict[str, Tensor]:
+    """The two parts of the uncertainty of every row."""
+    units, each = cast(Regression, one.splits.task).to_distance, one.predictive
+    return {"epistemic": units(each.epistemic.sqrt()), "aleatoric": units(each.aleatoric.sqrt())}
+
+
+def listed(one: Tested) -> Listed:
+    """What is said of every row, and the orders in which rows are shown."""
+    predictive, found = one.predictive, _points(one, torch.arange(len(one.y)))
+    low, high, target = found["low"], found["high"], found["actual"]
+    inside = [a <= b <= c for a, b, c in zip(low, target, high, strict=True)]
+    outside = ["" if held else " (outside)" for held in inside]
+    lines = {
+        "predicted": [*map(number, found["predicted"])],
+        "90 % interval": [f"{number(a)} to {number(b)}" for a, b in zip(low, high, strict=True)],
+        "target": [number(v) + out for v, out in zip(target, outside, strict=True)],
+        **{name: [*map(number, part.tolist())] for name, part in parts(one).items()},
     }
-
-    def make(row: int) -> Example:
-        told = {name: number(values[row]) for name, values in columns.items()}
-        outside = not columns["from"][row] <= columns["target"][row] <= columns["to"][row]
-        lines = {
-            "predicted": joined(told["predicted"]),
-            "90 % interval": joined(f"{told['from']} to {told['to']}"),
-            "target": element("b", f"{told['target']} (outside)", class_="wrong")
-            if outside
-            else joined(told["target"]),
-            "epistemic": joined(told["epistemic"]),
-            "aleatoric": joined(told["aleatoric"]),
-        }
-        return Example(row, lines, one.splits.test.x[row])
-
-    return ends(predictive.variance, make)
+    orders = {
+        "Most uncertain": predictive.variance.argsort(descending=True, stable=True),
+        "Most wrong": (predictive.mean - one.y).abs().argsort(descending=True, stable=True),
+    }
+    return Listed(lines, orders)

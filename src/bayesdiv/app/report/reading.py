@@ -6,18 +6,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 import bayesdiv
 from bayesdiv.app import runs
-from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.data.files import Written, as_trained, read_text
+from bayesdiv.app.data.loading import opened, reading_of
+from bayesdiv.app.data.splits import Part, Splits
+from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.settings import reloaded, restore, result_of, task_of
 from bayesdiv.app.task import Task
+from bayesdiv.metrics import LEVEL
 from bayesdiv.predictive import Predictive
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,19 +32,15 @@ class Run:
     """A finished run."""
 
     name: str  # of its folder, with as much of the path as tells it from the others
+    folder: Path
     experiment: Experiment
     settings: Mapping[str, Any]  # all that it was trained with
     result: Mapping[str, Any]  # its metrics
 
     @property
     def loss(self) -> str:
-        """The divergence with its fields, as code has it; its class alone is `family`."""
+        """The divergence with its fields, as the command line has it."""
         return runs.loss(self.settings)
-
-    @property
-    def family(self) -> str:
-        """The name of the divergence, or deterministic."""
-        return self.loss.partition("(")[0]
 
     @property
     def label(self) -> str:
@@ -50,23 +53,50 @@ class Run:
         return task_of(self.settings)
 
 
+Forecasts = Mapping[str, Sequence[tuple[Predictive, Tensor]]]
+"""Predictions and targets of each seed, by the names of their runs."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """A run with its data and what it predicts for the test part."""
+    """A run with rows that it was not trained on, and what it predicts for them."""
 
     run: Run
     splits: Splits
+    part: Part
     predictive: Predictive
+    places: tuple[int, ...]  # of the rows in their file, counted from 1 below its header
+    source: str  # the name of that file
+    written: Written  # how it is written
 
     @property
     def y(self) -> Tensor:
-        """The targets of the test part."""
-        return self.splits.test.y
+        """The targets."""
+        return self.part.y
 
     @cached_property
     def interval(self) -> tuple[Tensor, Tensor]:
         """The 90 % interval of each target, which takes a while to find."""
-        return self.predictive.interval(0.9)
+        return self.predictive.interval(LEVEL)
+
+    @cached_property
+    def table(self) -> Table | None:
+        """All rows of the data that the run was trained and tested on; None for images."""
+        told = self.run.settings["data"]
+        found = opened(told["data"], **reading_of(told)) if self.splits.encoder else None
+        return found if isinstance(found, Table) else None
+
+    @cached_property
+    def raw(self) -> "DataFrame | None":
+        """The rows as their file has them, in the order of `part`; None for images."""
+        told = self.run.settings["data"]
+        path = Path(told["data"] if self.source == self.splits.name else self.source)
+        if self.table is None or not self.splits.encoder:
+            return None
+        if not (path.suffix or path.exists()):
+            return self.table.frame.loc[[place - 1 for place in self.places]]
+        written = as_trained(path, self.splits.encoder, self.written)
+        return read_text(path, written)[0].iloc[[place - 1 for place in self.places]]
 
 
 def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
@@ -81,7 +111,7 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
             raise runs.RunError(
                 f"{folder} holds a run that is not finished: train it to its end first"
             )
-        found.append(Run(name, experiment, settings, result_of(folder)))
+        found.append(Run(name, folder, experiment, settings, result_of(folder)))
     for run in found[1:]:
         _check_alike(found[0], run)
     return found
@@ -124,7 +154,11 @@ def tested(run: Run) -> Tested:
         DataError: the data cannot be had any more, or are not those it was trained with.
     """
     splits = reloaded(run.experiment, run.settings, run.name)
-    return Tested(run, splits, run.experiment.predict(splits.test.x))
+    source = run.settings["data"].get("test") or splits.name
+    places = splits.test_rows or tuple(range(1, len(splits.test.y) + 1))
+    predictive = run.experiment.predict(splits.test.x)
+    written = reading_of(run.settings["data"])["written"]
+    return Tested(run, splits, splits.test, predictive, places, source, written)
 
 
 def versions() -> str:

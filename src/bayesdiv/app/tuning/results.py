@@ -1,21 +1,22 @@
 """What a search leaves in its folder: best settings, trials, figures."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from optuna.importance import get_param_importances
 from optuna.trial import TrialState
 
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
+from bayesdiv.app.report.search import page
 from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.experiment import Tuned
 from bayesdiv.app.tuning.search import Search, Tried
-from bayesdiv.app.tuning.study import opened
+from bayesdiv.app.tuning.study import opened, tried_in
 
 BEST, TRIALS, RESULT = "best.yaml", "trials.csv", "result.json"
-FIGURE, IMPORTANCE = "search.png", "importance.png"
+PAGE = "search.html"
 FEWEST = 10  # finished trials that say something about importance
 
 
@@ -55,19 +56,12 @@ def write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence
 
 
 def draw(search: Search, folder: Path, value: str) -> None:
-    """The finished trials over each setting and, if they are enough, how much each setting matters.
-
-    Optuna draws both. Pruned trials, whose values are of earlier epochs, are left out.
-    """
-    from matplotlib import pyplot, rc_context
-    from optuna.visualization import matplotlib as figures
-
-    with opened(search) as study, rc_context({"backend": "agg", "savefig.bbox": "tight"}):
-        warnings.simplefilter("ignore", UserWarning)  # a single trial makes an axis without length
-        values = {t.value for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))}
-        figures.plot_slice(study, target_name=value)
-        plots.save(pyplot.gcf(), folder / FIGURE)
-        if len(values) >= FEWEST:
-            figures.plot_param_importances(study, target_name=value)
-            plots.save(pyplot.gcf(), folder / IMPORTANCE)
-        pyplot.close("all")
+    """A page on the trials and, if enough are finished, on how much each setting matters."""
+    with opened(search) as study:
+        tried, done = tried_in(study), study.get_trials(states=(TrialState.COMPLETE,))
+        logs = {n for t in done for n, d in t.distributions.items() if getattr(d, "log", False)}
+        enough = len({trial.value for trial in done}) >= FEWEST
+        importance = get_param_importances(study) if enough else {}
+    title, best = f"{search.name}: search", search.best
+    content = page(title, value, tried, best, frozenset(logs), importance)
+    runs.write(folder / PAGE, content.encode())

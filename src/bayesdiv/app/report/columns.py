@@ -1,0 +1,210 @@
+"""What a report says about inputs: what matters and how, what they hold, which are unusual."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesdiv import metrics, quantiles
+from bayesdiv.app.data.columns import Dates, Kind, Numeric, label_of
+from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.report.charts import Values, chart, charts, rows
+from bayesdiv.app.report.examples import plain
+from bayesdiv.app.report.markup import Html, section, table
+from bayesdiv.app.report.reading import Tested
+from bayesdiv.app.rounding import number, percent
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
+from bayesdiv.app.training import unlike
+from bayesdiv.predictive import Predictive
+
+WORK = 4_000_000  # rows times draws that permutations may take
+REPEATS = 5  # permutations of a column, as notes.toml says
+MOST_SHOWN = 12  # columns in the chart of importance
+MOST_CURVES = 4  # columns with a curve of partial dependence
+POINTS, ROWS = 15, 100  # of such a curve, and those that it averages
+MOST_LISTED = 100  # columns in the overview
+MOST_ROWS = 500  # of each kind of unusual rows
+ALARMS = 0.05  # share of rows like those of training that the check may flag
+FAR = 3.0  # times as far from the mean
+
+
+def spans(encoder: Encoder | None) -> Iterator[tuple[Kind, slice]]:
+    """The columns of a table and where they are in x; none of images."""
+    start = 0
+    for column in encoder.columns if encoder else ():
+        yield column, slice(start, start + column.width)
+        start += column.width
+
+
+def sections(known: Sequence[Tested]) -> list[Html]:
+    """Which columns matter and how; nothing for images."""
+    every = {column.name: column for column, _ in spans(known[0].splits.encoder)}
+    if not every or len(known[0].splits.shape) != 1:
+        return []
+    found = {one.run.name: importance(one) for one in known}
+    order = sorted(every, key=lambda name: -sum(rises[name].mean() for rises in found.values()))
+    values = [
+        {"column": name, "run": run, "middle": rises[name].mean().item()}
+        | {"low": rises[name].min().item(), "high": rises[name].max().item()}
+        for name in order[:MOST_SHOWN]
+        for run, rises in found.items()
+    ]
+    title, x = "Importance by permutation", "rise of the NLL (nats)"
+    drawn = [chart(title, "", values, "whiskers", field="column", x=x)]
+    curves = [name for name in order if isinstance(every[name], Numeric)][:MOST_CURVES]
+    drawn += [_dependence(known, name) for name in curves]
+    return [section("What matters", charts(*drawn))]
+
+
+def importance(one: Tested) -> dict[str, Tensor]:
+    """The rise of the NLL when a column is shuffled, for each column and shuffle."""
+    every = list(spans(one.splits.encoder))
+    fair = WORK // (len(every) * REPEATS * one.predictive.samples)
+    x, y = (each[: max(20, min(fair, 500))] for each in one.part)
+    random = torch.Generator().manual_seed(0)
+    predict = one.run.experiment.predict
+    usual = predict(x).log_prob(y).double().mean()
+    found = {}
+    for column, place in every:
+        copies = x.repeat(REPEATS, 1, 1)
+        for copy in copies:
+            copy[:, place] = copy[torch.randperm(len(x), generator=random), place]
+        shuffled = predict(copies.flatten(0, 1)).log_prob(y.repeat(REPEATS)).double()
+        found[column.name] = usual - shuffled.reshape(REPEATS, -1).mean(1)
+    return found
+
+
+def _dependence(known: Sequence[Tested], name: str) -> Html:
+    values = [value for one in known for value in curve(one, name)]
+    task, what = known[0].splits.task, f"predicted {known[0].splits.target}"
+    if isinstance(task, Classification):
+        what = f"probability of {task.classes[_class(known[0])]}"
+    return chart(f"Partial dependence on {name}", "", values, "band", x=name, y=what)
+
+
+def curve(one: Tested, name: str) -> Values:
+    """The mean answer over some rows at values of a column, and its band over draws."""
+    every = {column.name: (column, place) for column, place in spans(one.splits.encoder)}
+    units, place = cast(Numeric, every[name][0]), every[name][1].start
+    grid = one.splits.train.x[:, place].quantile(torch.linspace(0.02, 0.98, POINTS)).unique()
+    x = one.part.x[:ROWS].repeat(len(grid), 1, 1)
+    x[:, :, place] = grid[:, None]
+    each = _answers(one, one.run.experiment.predict(x.flatten(0, 1)))
+    means = each.double().unflatten(1, (len(grid), -1)).mean(-1)  # (S, values)
+    # Encoded in single precision: a 0 of the file must not come back as 2.6e-07.
+    step = units.scale * 1e-5
+    columns = {
+        "value": [round((a * units.scale + units.loc) / step) * step for a in grid.tolist()],
+        "mean prediction": means.mean(0).tolist(),
+        "low": means.quantile(0.05, 0).tolist(),
+        "high": means.quantile(0.95, 0).tolist(),
+    }
+    return rows(columns, run=one.run.name)
+
+
+def _class(one: Tested) -> int:
+    """The class whose probability is drawn: the second of two, else the most frequent."""
+    return 1 if one.splits.task.outputs == 2 else int(one.splits.train.y.mode().values)
+
+
+def _answers(one: Tested, predictive: Predictive) -> Tensor:
+    """What each draw answers, (S, rows): a probability, or a mean in the units of the target."""
+    if predictive.discrete:
+        shares: Tensor = predictive.conditional.probs  # type: ignore[attr-defined]
+        return shares[..., _class(one)]
+    return cast(Regression, one.splits.task).to_units(quantiles.mean(predictive.conditional))
+
+
+def overview(one: Tested) -> Html:
+    """What the data hold: the target in each part, and every column."""
+    parts = zip(("training", "validation", "test"), one.splits.parts, strict=True)
+    values = [value for part, (_, y) in parts if len(y) for value in _shares(one, part, y)]
+    kind = "classes" if isinstance(one.splits.task, Classification) else "histogram"
+    drawn = charts(chart("Target in the three parts", "", values, kind, x=one.splits.target))
+    head = ["column", "kind", "least", "median or commonest", "most", "missing"]
+    cells = list(_columns(one))
+    return section("Data", drawn, table("Columns of the data", head, cells) if cells else "")
+
+
+def _shares(one: Tested, part: str, y: Tensor) -> Values:
+    task = one.splits.task
+    if isinstance(task, Classification):
+        counts, field = np.bincount(y, minlength=task.outputs), {"class": list(task.classes)}
+    else:
+        units = cast(Regression, task).to_units
+        whole = units(torch.cat([each.y for each in one.splits.parts]))
+        ends = (whole.min().item(), whole.max().item())
+        counts, edges = np.histogram(units(y), 20, ends)
+        field = {"target": ((edges[1:] + edges[:-1]) / 2).tolist()}
+    shares: dict[str, Any] = {"share of rows": (counts / len(y)).tolist(), "rows": counts.tolist()}
+    return rows({**field, **shares}, part=part)
+
+
+def _columns(one: Tested) -> Iterator[list[str]]:
+    """A row on each column, from all rows of the file that could be used."""
+    if one.table is None or len(one.splits.shape) != 1:
+        return
+    for column, _ in list(spans(one.splits.encoder))[:MOST_LISTED]:
+        held = one.table.frame[column.name]
+        missing = f"{held.isna().sum():,}" if held.isna().any() else "none"
+        if not isinstance(column, Numeric):
+            counts = held.dropna().map(label_of).value_counts()
+            kind = f"{len(counts)} categories"
+            yield [column.name, kind, "", f"{counts.index[0]} ({counts.iloc[0]:,})", "", missing]
+            continue
+        ends = [float(f(column.values(held))) for f in (np.nanmin, np.nanmedian, np.nanmax)]
+        texts = [plain(float(f"{end:.5g}")) for end in ends]
+        if isinstance(column, Dates):
+            texts = [str(np.datetime64(int(end), "D")) for end in ends]
+        yield [column.name, column.called, *texts, missing]
+
+
+def unusual(known: Sequence[Tested]) -> Html:
+    """The uncertainty of test rows beside that of rows made to be unlike them."""
+    values, cells = [], []
+    for one in known:
+        usual = _epistemic(one, one.part.x[:MOST_ROWS])
+        for name, x in _sets(one):
+            found = _epistemic(one, x)
+            levels = torch.tensor([0.05, 0.5, 0.95], dtype=found.dtype)
+            low, middle, high = found.quantile(levels).tolist()
+            values.append(
+                {"rows": name, "run": one.run.name, "low": low, "middle": middle, "high": high}
+            )
+            flags = unlike(one.run.folder, x, ALARMS)
+            flagged = "–" if flags is None else percent(flags.double().mean().item())
+            apart = number(metrics.outlier_auroc(usual, found).item())
+            cells.append([f"{one.run.name}: {name}", flagged, number(middle), apart])
+    first = known[0]
+    unit = "standard deviation"
+    unit = "mutual information (nats)" if first.predictive.discrete else unit
+    said = "5 % to 95 % of rows, and the median"
+    options = {"field": "rows", "x": unit, "scale": {"zero": True}}
+    drawn = charts(chart("Epistemic uncertainty", said, values, "whiskers", **options))
+    head = ["rows", "flagged by the check", "median uncertainty", "AUROC"]
+    return section("Out of distribution", drawn, table("Unusual rows", head, cells))
+
+
+def _sets(one: Tested) -> Iterator[tuple[str, Tensor]]:
+    """Test rows, and rows made from them that are no such rows."""
+    x = one.part.x[:MOST_ROWS]
+    yield "test rows", x
+    flat, random = x.flatten(1), torch.Generator().manual_seed(0)
+    orders = torch.rand(flat.shape, generator=random).argsort(0)
+    yield "shuffled rows", flat.gather(0, orders).reshape(x.shape)
+    places = [at.start for c, at in spans(one.splits.encoder) if isinstance(c, Numeric)]
+    if x.dim() == 2 and places:
+        far = x.clone()
+        far[:, places] *= FAR
+        yield f"numbers {FAR:g} × as far out", far
+
+
+def _epistemic(one: Tested, x: Tensor) -> Tensor:
+    predictive = one.run.experiment.predict(x)
+    if predictive.discrete:
+        return predictive.mutual_information
+    scale: float = getattr(one.splits.task, "scale", 1.0)
+    return predictive.epistemic.sqrt() * scale

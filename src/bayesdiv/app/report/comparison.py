@@ -1,0 +1,90 @@
+"""The page of `bayesdiv compare`: losses and simple models over the same splits."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from bayesdiv.app import metric
+from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.report import classes, quantities
+from bayesdiv.app.report.charts import chart, charts, framed
+from bayesdiv.app.report.markup import Html, element, joined, section, table
+from bayesdiv.app.report.network import Histories, by_epoch
+from bayesdiv.app.report.reading import Forecasts
+from bayesdiv.app.rounding import number
+from bayesdiv.app.tasks.classification import Classification
+
+Measures = Mapping[str, Sequence[Mapping[str, float]]]
+"""The test metrics of each seed, by the names of losses and simple models."""
+
+
+def page(
+    title: str,
+    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    histories: Histories,
+    forecasts: Forecasts,
+    splits: Splits,
+    samples: int,
+) -> str:
+    """Metrics with intervals over seeds, calibration and training, as HTML.
+
+    Validation after each epoch took so many `samples` of the weights.
+    """
+    every = {name: [run["test"] for run in each] for name, each in results.items()}
+    measures = {name: each for name, each in every.items() if each}
+    share = len(splits.test.y) / splits.num_data
+    keys = list(dict.fromkeys(key for found in measures.values() for run in found for key in run))
+    kind = classes if isinstance(splits.task, Classification) else quantities
+    parts = [
+        section("Verdict over seeds", element("p", " ".join(_verdict(measures, keys, share)))),
+        _metrics(measures, keys, share),
+        section("Calibration on test data", charts(kind.calibration(forecasts))),
+        section("Training", charts(*by_epoch(histories, splits.task.main, samples))),
+    ]
+    return framed(title, [(name, name, name) for name in measures], parts)
+
+
+def values_of(measures: Measures, key: str) -> dict[str, list[float]]:
+    """A metric over the seeds that have it, by name."""
+    found = {name: [run[key] for run in each if key in run] for name, each in measures.items()}
+    return {name: each for name, each in found.items() if each}
+
+
+def _verdict(measures: Measures, keys: Sequence[str], share: float) -> list[str]:
+    seeds = max(map(len, measures.values()))
+    if seeds == 1:
+        return ["One seed was trained: it gives no interval, so nothing here is called better."]
+    best = {}
+    for key in keys:
+        found = {n: each for n, each in values_of(measures, key).items() if len(each) == seeds}
+        best[metric.title(key)] = metric.clearly_best(key, found, share)
+    clear = [f"{name} has clearly the best {title}." for title, name in best.items() if name]
+    open_ = [title for title, name in best.items() if name is None]
+    none = f"No row is clearly better than every other in {' or '.join(open_)}." if open_ else ""
+    return [
+        *clear,
+        none,
+        f"Clearly: the 95 % interval of the difference over {seeds} splits leaves out 0.",
+    ]
+
+
+def _metrics(measures: Measures, keys: Sequence[str], share: float) -> Html:
+    drawn, cells = [], {name: [joined(name)] for name in measures}
+    for key in keys:
+        values, title = [], metric.title(key)
+        for name, each in values_of(measures, key).items():
+            middle, wide = mean(each), metric.margin(each, share)
+            ends = (middle - wide, middle + wide) if math.isfinite(wide) else (middle, middle)
+            place = {"row": name, "run": name, "middle": middle}
+            values.append({**place, "low": ends[0], "high": ends[1], "seeds": len(each)})
+            text = " to ".join(map(number, ends)) if len(each) > 1 else "one seed"
+            cells[name].append(joined(number(middle), element("span", f" {text}", class_="hint")))
+        drawn.append(
+            chart(title, "mean and 95 % interval", values, "whiskers", field="row", x=title)
+        )
+        for row in cells.values():
+            row += [joined("–")] * (len(drawn) + 1 - len(row))
+    head = ["row", *map(metric.title, keys)]
+    numbers = table("Metrics, test data", head, cells.values())
+    return section("Metrics over seeds", numbers, charts(*drawn))

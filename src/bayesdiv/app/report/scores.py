@@ -1,0 +1,245 @@
+"""The verdict of a page: how good each run is, beside simple models, with 95 % intervals."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bayesdiv.app import metric
+from bayesdiv.app.baselines import forecasts
+from bayesdiv.app.report.markup import Content, Html, element, joined, note, section, table
+from bayesdiv.app.report.reading import Run, Tested
+from bayesdiv.app.rounding import number, percent, rounded
+from bayesdiv.app.task import Task
+from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.app.tasks.regression import Regression
+from bayesdiv.metrics import LEVEL
+from bayesdiv.metrics import TABLE as METRICS
+from bayesdiv.predictive import Predictive
+
+Array = NDArray[np.float64]
+MOST = 1000  # resamples of the test rows
+ROOM = 10_000_000  # numbers that all resamples together may take
+BINS = 15  # of the calibration error
+
+
+def resamples(rows: int, seed: int = 0) -> Array:
+    """How often each row counts, (1 + resamples, rows): once in the first, then at random."""
+    count = max(200, min(MOST, ROOM // rows))
+    drawn = np.random.default_rng(seed).multinomial(rows, np.full(rows, 1 / rows), count)
+    return np.concatenate([np.ones((1, rows)), drawn])
+
+
+def scores(task: Task, predictive: Predictive, y: torch.Tensor, counts: Array) -> dict[str, Array]:
+    """Each metric of all rows and then of every resample, (1 + resamples,), as far as known here.
+
+    A metric is a function of sums over rows, so that one product has all resamples.
+    """
+    if isinstance(task, Classification):
+        found = _of_classes(predictive.probabilities.double().numpy(), y.numpy())
+    elif isinstance(task, Regression):
+        found = _of_numbers(task, predictive, y)
+    else:
+        return {}
+    with np.errstate(invalid="ignore"):  # a resample without any row of a class
+        return {key: fold(counts @ rows / len(y)) for key, (rows, fold) in found.items()}
+
+
+Fold = Callable[[Array], Array]
+
+
+def _of_numbers(
+    task: Regression, predictive: Predictive, y: torch.Tensor
+) -> dict[str, tuple[Array, Fold]]:
+    low, high = predictive.interval(LEVEL)
+    inside = ((low <= y) & (y <= high)).double().numpy()
+    squares = task.to_distance(predictive.mean - y).square().numpy()
+    logs = task.log_scale - predictive.log_prob(y).double().numpy()
+    return {"rmse": (squares, np.sqrt), "nll": (logs, np.copy), "coverage": (inside, np.copy)}
+
+
+def _of_classes(shares: Array, y: NDArray[np.int64]) -> dict[str, tuple[Array, Fold]]:
+    sure, called = shares.max(1), shares.argmax(1)
+    right = (called == y).astype(float)
+    bins = np.searchsorted(np.arange(1, BINS) / BINS, sure)
+    gaps = np.eye(BINS)[bins] * (sure - right)[:, None]
+    missed = np.stack([(y == 1) * (called != 1), y == 1], 1).astype(float)
+    with np.errstate(divide="ignore"):
+        logs = -np.log(shares[np.arange(len(y)), y])
+    return {
+        "accuracy": (right, np.copy),
+        "nll": (logs, np.copy),
+        "ece": (gaps, lambda sums: np.abs(sums).sum(1)),
+        "false_negative_rate": (missed, lambda sums: np.divide(*sums.T)),
+        "surplus": (sure - right, np.copy),
+    }
+
+
+def ends(values: Array) -> tuple[float, float]:
+    """The 95 % interval of what was resampled."""
+    usable = values[1:][np.isfinite(values[1:])]
+    low, high = np.quantile(usable, (0.025, 0.975)) if len(usable) else (math.nan, math.nan)
+    return float(low), float(high)
+
+
+Measured = Mapping[str, Mapping[str, Array]]
+"""The scores of each run and simple model, by their names."""
+
+
+def measured(known: Sequence[Tested]) -> tuple[Measured, Measured]:
+    """The scores of the runs, and those of simple models on the rows of the first."""
+    first = known[0]
+    counts = resamples(len(first.y))
+    own = {}
+    for one in known:
+        mine = counts if len(one.y) == len(first.y) else resamples(len(one.y))
+        own[one.run.name] = scores(one.splits.task, one.predictive, one.y, mine)
+    seed = first.run.experiment.training.seed
+    beside = {
+        name: scores(first.splits.task, predictive, first.y, counts)
+        for name, predictive, _ in forecasts(first.splits, first.part.x, seed)
+    }
+    return own, beside
+
+
+def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
+    """What was learned, how good it is and how sure, in a few sentences with intervals."""
+    first, task, count = known[0], known[0].splits.task, len(known)
+    what = f"predict {first.splits.target}" if first.splits.target else "name the class"
+    draws = sorted({one.predictive.samples for one in known})
+    drawn = f"{' or '.join(map(str, draws))} weight draw{'s' * (draws != [1])}"
+    unseen = " that training never used" if first.part is first.splits.test else ""
+    began = (
+        f"From {first.splits.num_data:,} training rows the network{'s' * (count > 1)} learned to "
+        f"{what}. Every figure, curve and table below is of {len(first.y):,} rows of "
+        f"{first.source}{unseen}, and averages {drawn}."
+    )
+    said = [element("p", began)]
+    for one in known:
+        name = joined(element("b", one.run.label), ": ") if count > 1 else ""
+        mine, others = own[one.run.name], beside if _same_rows(one, first) else {}
+        said.append(element("p", name, f"{_good(task, mine, others)} {_sure(mine)}"))
+    if count > 1:
+        said.append(element("p", _between(task, known, own)))
+    return section("Verdict", element("div", said, class_="verdict"))
+
+
+def _same_rows(one: Tested, other: Tested) -> bool:
+    return one.places == other.places and one.source == other.source
+
+
+def _good(task: Task, mine: Mapping[str, Array], beside: Measured) -> str:
+    key = task.main
+    if key not in mine:
+        return ""
+    value, low, high = (_shown(key, each) for each in (mine[key][0], *ends(mine[key])))
+    text = f"Its predictions are off by {value} ({metric.title(key)}, "
+    if isinstance(task, Classification):
+        text = f"It names the right class for {value} of them ("
+    text += f"95 % interval {low} to {high})"
+    rivals = {name: each[key] for name, each in beside.items() if key in each}
+    if not rivals:
+        return f"{text}."
+    plain, *others = rivals
+    best = min(others, key=lambda name: METRICS[key].loss(rivals[name][0]))
+    label = f"{best}, the best of {len(others)} simple models on these rows"
+    trivial = against(key, mine[key], rivals[plain], f"always answering the {plain}")
+    return f"{text}: {trivial} and {against(key, mine[key], rivals[best], label)}."
+
+
+def against(key: str, mine: Array, other: Array, name: str) -> str:
+    """How a value compares with another, and whether the difference is clear."""
+    difference = mine - other
+    low, high = ends(difference)
+    if low <= 0 <= high:
+        return f"not clearly different from {name} ({_size(key, low)} to {_size(key, high)})"
+    near, far = sorted([abs(low), abs(high)])
+    word = "more" if difference[0] > 0 else "less"
+    size = f"{_size(key, abs(difference[0]))} {word} than {name}"
+    return f"{size} ({_size(key, near)} to {_size(key, far)})"
+
+
+def _sure(mine: Mapping[str, Array]) -> str:
+    if "coverage" in mine:
+        (low, high), value = ends(mine["coverage"]), mine["coverage"][0]
+        side = "as promised"
+        if high < LEVEL:
+            side = "fewer than promised, so they are too narrow"
+        elif low > LEVEL:
+            side = "more than promised, so they are wider than they need be"
+        held = f"Its 90 % intervals hold {percent(value)} of the targets"
+        return f"{held} ({percent(low)} to {percent(high)}): {side}."
+    if "surplus" not in mine:
+        return ""
+    gap, (low, high) = mine["surplus"][0], ends(mine["surplus"])
+    side = "it is too sure" if low > 0 else "it could be surer" if high < 0 else "as it should be"
+    points = " to ".join(f"{100 * end:.1f}" for end in (low, high))
+    return (
+        f"Its mean confidence is {100 * abs(gap):.1f} points {'above' if gap > 0 else 'below'} its "
+        f"accuracy (difference {points}): {side}."
+    )
+
+
+def _between(task: Task, known: Sequence[Tested], own: Measured) -> str:
+    """Which runs differ beyond their intervals."""
+    title, key = metric.title(task.main), task.main
+    if not all(_same_rows(one, known[0]) for one in known):
+        return f"The runs are tested on different rows, so their {title} is not compared here."
+    pairs = combinations([(one.run.name, own[one.run.name]) for one in known], 2)
+    found = [
+        f"{one} has {against(key, mine[key], theirs[key], other)}"
+        for (one, mine), (other, theirs) in pairs
+        if key in mine and key in theirs
+    ]
+    clear = [text for text in found if "not clearly" not in text]
+    if not clear:
+        return f"No two runs differ clearly in {title}: the interval of each difference includes 0."
+    return f"{title} differs clearly between these runs: {'; '.join(clear)}."
+
+
+def _shown(key: str, value: float) -> str:
+    return percent(value) if key == "accuracy" else number(value)
+
+
+def _size(key: str, value: float) -> str:
+    """A difference of values."""
+    return f"{100 * value:.1f} points" if key == "accuracy" else number(value)
+
+
+def digits(value: float) -> str:
+    """As many digits in all rows of a column."""
+    if math.isnan(value):
+        return "–"
+    return rounded(value, 4) if abs(value) < 10 else number(value)
+
+
+def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
+    """The test metrics of runs and simple models, each with its interval; none is called best."""
+    keys = list(dict.fromkeys(key for run in runs for key in run.result["test"]))
+    rows: list[Sequence[Content]] = []
+    for run in runs:
+        kept, there = run.result["test"], own.get(run.name, {})
+        cells = [_cell(there[key] if key in there else [kept.get(key, math.nan)]) for key in keys]
+        rows.append([run.name, run.loss, *cells])
+    for name, there in beside.items():
+        cells = [_cell(there.get(key, [math.nan])) for key in keys]
+        rows.append([name, "simple model", *cells])
+    known = [METRICS[key] for key in keys if key in METRICS]
+    aims = {each.title: element("span", each.aim, class_="hint") for each in known}
+    titles = [joined(name, aims.get(name, "")) for name in map(metric.title, keys)]
+    head = ["run", "divergence", *titles]
+    said = "; ".join(each.explained for each in known) + "."
+    if own:
+        said += " Below each value: its 95 % interval over resampled test rows."
+    return section("Metrics", table("Metrics, test data", head, rows), note(said))
+
+
+def _cell(values: Sequence[float] | Array) -> Html:
+    """A value, with its interval where it was resampled."""
+    if len(values) == 1:
+        return joined(digits(values[0]))
+    low, high = map(digits, ends(np.asarray(values)))
+    return joined(digits(values[0]), element("span", f" {low} to {high}", class_="hint"))

@@ -1,0 +1,102 @@
+"""The page of `bayesdiv tune`: which settings matter, and every trial with its value."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bayesdiv.app.report.charts import Values, chart, charts, framed
+from bayesdiv.app.report.markup import Html, boxed, element, note, section
+from bayesdiv.app.rounding import number
+
+SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA")]
+
+
+def page(
+    title: str,
+    value: str,
+    tried: Sequence[Any],
+    best: Callable[..., float],
+    logs: frozenset[str],
+    importance: Mapping[str, float],
+) -> str:
+    """A search for the least or most (`best`) of a value, as HTML.
+
+    `importance` is empty where the trials are too few to say; `logs` are settings on a log scale.
+    """
+    done = [one for one in tried if one.state == "complete"]
+    names = list(dict.fromkeys(name for one in done for name in one.settings))
+    aim = best((one.value for one in done), default=math.nan)
+    values: Values = [
+        {"trial": one.number, "value": one.value, **one.settings}
+        | {"run": "best" if one.value == aim else "finished"}
+        for one in done
+    ]
+    drawn = [
+        chart(f"Slice over {name}", "", values, "slice", x=name, y=value, log=name in logs)
+        for name in names
+    ]
+    if values:
+        drawn.insert(0, _parallel(values, [*names, "value"], logs))
+    parts = [
+        section("Result", element("p", _verdict(done, tried, value, aim, best))),
+        section("Which settings matter", _importance(importance)),
+        section("Trials", charts(*drawn)),
+        _trials(tried, names, value),
+    ]
+    return framed(title, SERIES, parts)
+
+
+def _verdict(
+    done: Sequence[Any], tried: Sequence[Any], value: str, aim: float, best: Callable[..., float]
+) -> str:
+    counted = f"{len(done)} of {sum(one.state != 'waiting' for one in tried)} trials finished."
+    chosen = next((one for one in done if one.value == aim), None)
+    if chosen is None:
+        return counted
+    found = ", ".join(f"{name} {number(v)}" for name, v in chosen.settings.items())
+    close = sum(abs(one.value - aim) <= 0.01 * abs(aim) for one in done) - 1
+    word = "lowest" if best is min else "highest"
+    return (
+        f"{counted} Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}; "
+        f"{close} others come within 1 % of it, so the settings are known no better than that."
+    )
+
+
+def _importance(importance: Mapping[str, float]) -> Html:
+    if not importance:
+        return note("Fewer than ten different trials finished: too few to say.")
+    values = [
+        {"setting": name, "importance": v, "run": "finished"} for name, v in importance.items()
+    ]
+    said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
+    return charts(chart("Importance", said, values, "bars", field="setting", x="importance"))
+
+
+def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Html:
+    """Every trial as a line over its settings and its value, each from its least to its most."""
+    drawn: Values = []
+    for name in names:
+        warp = math.log if name in logs else float
+        every = [warp(one[name]) for one in values if name in one]
+        low, width = min(every), (max(every) - min(every)) or 1.0
+        drawn += [
+            {"trial": one["trial"], "setting": name, "held": one[name], "run": one["run"]}
+            | {"from least to most": (warp(one[name]) - low) / width}
+            for one in values
+            if name in one
+        ]
+    said = "a line per trial, each axis from its least to its greatest value"
+    return chart("Parallel coordinates", said, drawn, "parallel", names=names)
+
+
+def _trials(tried: Sequence[Any], names: Sequence[str], value: str) -> Html:
+    body = []
+    for one in tried:
+        if one.state == "waiting":
+            continue
+        cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
+        cells += ["" if one.value is None else number(one.value), one.state, one.reason]
+        head = element("th", str(one.number), scope="row")
+        body.append(element("tr", head, (element("td", cell) for cell in cells)))
+    head_row = ["trial", *names, value, "state", "reason"]
+    return section("All trials", boxed("All trials", head_row, body, class_="sortable"))
