@@ -121,8 +121,7 @@ def compare(settings: Namespace) -> None:
         title = f"{splits.name}{noise}: {splits.num_data} training examples"
         try:
             parts = ({**results, **beside}, histories, predictions, splits, experiment.watch)
-            content = comparison.page(title, *parts)
-            runs.write(folder / PAGE, content.encode())
+            runs.write(folder / PAGE, comparison.page(title, *parts).encode())
         finally:  # last, since they mark a comparison as finished
             runs.write_json(folder / NUMBERS, told)
     output.print(_comparison_table(results, beside, settings, splits))
