@@ -269,3 +269,13 @@ def test_a_zip_file_that_is_larger_inside_than_its_table_is_refused(tmp_path, mo
         archive.writestr("data.csv", b"0" * (1 << 20))
     with pytest.raises(ValueError, match="must hold at most"):
         Source("place", (0,), member="data.csv").numbers(tmp_path / "bomb.zip")
+
+
+def test_a_whole_disk_in_the_place_of_a_folder_of_pictures_is_not_walked(
+    place, refused, monkeypatch
+):
+    for name in ("a/b/c", "a/d", "e"):
+        Path("disk", name).mkdir(parents=True)
+    monkeypatch.setattr("bayesdiv.app.data.pictures.MOST_FOLDERS", 3)
+    said = refused("train", "disk", "--out", "new", *QUICK)
+    assert "must hold at most 3 folders, got more in disk/a" in said

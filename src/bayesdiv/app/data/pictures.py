@@ -1,5 +1,6 @@
 """Pictures from files: a folder per class, or a table with a column of paths."""
 
+import itertools
 import math
 import os
 import warnings
@@ -28,6 +29,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 SIZE = 64
 PICTURE, CLASS = "picture", "class"  # columns of what a folder holds
+MOST_FOLDERS = 10_000  # inside one; whoever names / shall not wait for all of a disk
 MOST_PIXELS = 50_000_000  # of a picture, looked at before it is decoded
 
 
@@ -70,9 +72,15 @@ def listed(path: Path) -> tuple[list[Path], list[str]]:
 
 def below(path: Path) -> list[Path]:
     """All pictures in a folder and those inside it; links to folders are not followed."""
+    places = list(itertools.islice(os.walk(path), MOST_FOLDERS + 1))
+    if len(places) > MOST_FOLDERS:
+        raise DataError(
+            f"a folder of pictures must hold at most {MOST_FOLDERS:,} folders, got more in {path}: "
+            "name the folder that holds the pictures"
+        )
     found = [
         Path(place, name)
-        for place, _, names in os.walk(path)
+        for place, _, names in places
         for name in names
         if name.lower().endswith(ENDINGS) and name[0] != "."
     ]
