@@ -24,9 +24,9 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether the algorithm learns, and costs as much as KL by one sample, within a tenth.
+    """Whether the algorithm learns, and costs as much as KL from one sample, within a tenth.
 
-    It learns if the loss of every seed ends below half of that of the first epoch.
+    It learns if the loss of every seed ends below half of its value in the first epoch.
     """
     told, times = read(results, TRAINED), read(results, TIMED)
     if told is None:

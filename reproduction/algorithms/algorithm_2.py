@@ -25,10 +25,10 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether the algorithm learns as well as the exact rule, and costs more than KL, by 63 %.
+    """Whether the algorithm learns as well as the exact rule, and costs 63 % more than KL.
 
-    Learns as well: the 95 % interval of the difference in test accuracy over seeds lies within two
-    points. The time of the exact rule is shown beside.
+    It learns as well if the 95 % interval of the difference in test accuracy over seeds lies within
+    two points. The time of the exact rule is shown too.
     """
     told, times = read(results, TRAINED), read(results, TIMED)
     if told is None:

@@ -182,7 +182,7 @@ def _chances(axes: "Axes", scale: Sequence[float], chance: Sequence[float]) -> N
 
 
 def verdict(results: Path) -> Verdict:
-    """JS-A is under its bound and its samples are right; KL and JS-G are infinite everywhere."""
+    """JS-A stays below its bound and its samples agree; KL and JS-G are infinite everywhere."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

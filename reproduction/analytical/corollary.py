@@ -73,7 +73,7 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """No pair contradicts the corollary for eq. 21; those of eq. 25 are shown beside."""
+    """No pair contradicts the corollary for eq. 21. Those of eq. 25 are shown, not judged."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

@@ -184,7 +184,7 @@ def _reach(across: Sequence[float], above: Sequence[bool]) -> str:
 
 
 def verdict(results: Path) -> Verdict:
-    """The paper: away from the prior both JS divergences exceed KL."""
+    """Whether both JS divergences exceed KL away from the prior, as the paper says."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

@@ -189,7 +189,7 @@ def _latex(told: Mapping[str, Any]) -> str:
 
 
 def verdict(results: Path) -> Verdict:
-    """Cell by cell against the published table, and every answer against its number."""
+    """Every cell agrees with the published table, and with the number that checks it."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

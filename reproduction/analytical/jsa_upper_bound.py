@@ -1,4 +1,4 @@
-"""JS-A rises to its bound as the means part, for several alpha (figure B.13, theorem 1).
+"""JS-A rises to its bound as the means move apart, for several alphas (figure B.13, theorem 1).
 
 q = N(μ, 1), p = N(0, 1). For equal scales alpha and 1-α give the same curve, since the pair may be
 mirrored; so alpha up to ½ shows them all.
@@ -98,7 +98,7 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """JS-A never falls, never exceeds its bound, and comes near it."""
+    """JS-A never falls, never exceeds its bound, and comes close to it."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

@@ -199,7 +199,7 @@ def _errors(axes: "Axes", told: Mapping[str, Any]) -> None:
 
 
 def verdict(results: Path) -> Verdict:
-    """The number of samples beside the paper's 600, for both things it calls JS-G."""
+    """Whether the number of samples agrees with the paper's 600, for both definitions of JS-G."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

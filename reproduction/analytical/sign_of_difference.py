@@ -156,7 +156,7 @@ def _panel(axes: "Axes", told: Mapping[str, Any], name: str) -> None:
 
 
 def verdict(results: Path) -> Verdict:
-    """Theorem 3's figure for both, theorem 2 cell by cell for each."""
+    """Both definitions of JS-G give the figure of theorem 3; theorem 2 is checked cell by cell."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

@@ -75,7 +75,7 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """No pair exceeds the bound, none is negative; the size: some come within 1 % of it."""
+    """No pair exceeds the bound or is negative. The size: some come within 1 % of the bound."""
     if missing(results):
         return not_computed("nothing is computed yet")
     cases = runs.read_json(results / PLACE)["cases"]

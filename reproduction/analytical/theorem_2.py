@@ -84,7 +84,7 @@ def against(case: dict[str, Any], key: str) -> bool:
 
 
 def verdict(results: Path) -> Verdict:
-    """No pair contradicts the theorem for eq. 21; how the closed form of eq. 25 fares is shown."""
+    """No pair contradicts the theorem for eq. 21. The closed form is shown, not judged."""
     if missing(results):
         return not_computed("nothing is computed yet")
     cases = runs.read_json(results / PLACE)["cases"]

@@ -61,7 +61,7 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """No pair contradicts the theorem, on either side of equal scales."""
+    """No pair contradicts the theorem, whichever scale is larger."""
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)

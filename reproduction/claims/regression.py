@@ -44,10 +44,10 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether in the best case a JS loss has an RMSE below that of KL, by about 8 %.
+    """Whether the RMSE of a JS loss is below that of KL by about 8 % in the best case.
 
-    The best of twelve is that of the largest lower end, so the intervals are those of twelve at
-    once (Bonferroni); the best case against the tuned λKL is shown beside.
+    The best of twelve has the largest lower end, so its interval covers all twelve at once
+    (Bonferroni). The best case against the tuned λKL is shown too.
     """
     tuned = [one._replace(published=None) for one in comparisons(results, "lambda_kl")[:1]]
     return judged(comparisons(results)[:1], beside=[one.text for one in tuned])

@@ -110,11 +110,11 @@ def _in_words(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether the authors' settings give the published accuracies, with exact formulas and theirs.
+    """Whether the authors' settings give the published accuracies, with exact formulas or theirs.
 
-    The direction: JS-A is ahead of KL in test accuracy. The size: KL and JS-A lie within two points
-    of the published validation accuracies, by the whole interval over folds. Judged once for the
-    exact formulas and once for those of the authors' program, verbatim.
+    The direction: JS-A is ahead of KL in test accuracy. The size: the whole intervals of KL and
+    JS-A over folds lie within two points of the published validation accuracies. Both are judged
+    for the exact formulas and for those of the authors' program, verbatim.
     """
     claims: list[Comparison] = []
     sizes: list[Badge] = []

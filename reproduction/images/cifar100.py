@@ -91,7 +91,7 @@ def _at_end(runs: Sequence[Mapping[str, Any]]) -> float | None:
 def verdict(results: Path) -> Verdict:
     """Whether both JS losses are ahead of KL in test accuracy, by about the published points.
 
-    λKL and a deterministic network, which the paper does not show here, stand beside.
+    λKL and a deterministic network, which the paper does not show here, are shown too.
     """
     told = everyone(results, _curves(results).experiment, SHOWN, NOISE)
     theirs = {name: PUBLISHED[name] - PUBLISHED["kl"] for name in JS}

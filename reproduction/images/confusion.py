@@ -1,4 +1,4 @@
-"""Confusion matrices: who is missed on histopathology, by loss."""
+"""Confusion matrices on histopathology: how many patches each loss misses."""
 
 from pathlib import Path
 from statistics import mean
@@ -72,7 +72,7 @@ def _matrix(axes: "Axes", counts: list[list[float]]) -> None:
 def verdict(results: Path) -> Verdict:
     """Whether both JS losses miss fewer positive patches than KL, by about the published share.
 
-    The change is a share of the number that KL misses; λKL is shown beside.
+    The change is a share of the number that KL misses; λKL is shown too.
     """
     told = everyone(results, "histopathology", (*THREE, "lambda_kl"))
     fewer = {

@@ -31,9 +31,9 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """Whether the deterministic network ends below the others, with a gap much larger than theirs.
 
-    Test accuracy and gap (training less validation accuracy) are those of the last epoch. The paper
-    also finds the gap of the JS losses smaller than that of KL. A share of a gap counts as the
-    published one within 20 points.
+    Test accuracy and gap (training minus validation accuracy) are those of the last epoch. The
+    paper also finds that the gap of the JS losses is smaller than that of KL. A share of a gap
+    agrees with the published one within 20 points.
     """
     told = everyone(results, CURVES.experiment, CURVES.contenders, CURVES.noise)
     plain = told.get("deterministic", [])

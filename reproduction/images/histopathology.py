@@ -102,9 +102,9 @@ def _area(runs: list[dict[str, Any]]) -> float:
 def verdict(results: Path) -> Verdict:
     """Whether both JS losses beat KL in accuracy and area under the ROC curve, in all five runs.
 
-    The size is the paper's "in all five runs". All of this on the random split, as in the paper;
-    the differences on unseen patients, whose folds test different patches, and those of λKL are
-    shown beside.
+    The size is the paper's "in all five runs". The split is random, as in the paper; the
+    differences on unseen patients, whose folds test different patches, and those of λKL are shown
+    too.
     """
     told = everyone(results, "histopathology", SHOWN)
     claims = over_kl(told, {"js_g": None, "js_a": None}, " in accuracy")

@@ -39,7 +39,7 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """Whether λKL lies between KL and the better JS loss in test accuracy.
 
-    The better of two is chosen by its mean, so its interval is one of 97.5 %.
+    The better of the two is chosen by its mean, so its interval has level 97.5 %.
     """
     told = everyone(results, CURVES.experiment, CURVES.contenders, CURVES.noise)
     tuned = told.get("lambda_kl", [])

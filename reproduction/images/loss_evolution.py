@@ -45,8 +45,9 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """Whether JS-G has a higher training NLL than KL, and both JS losses a lower test NLL.
 
-    At the posterior mean of the best epoch. That the divergence of JS-G is above that of KL holds
-    of equal q and p; of networks trained apart it is shown, not judged.
+    All at the posterior mean of the best epoch. The paper's claim that the divergence of JS-G is
+    above that of KL concerns equal q and p; for separately trained networks it is shown, not
+    judged.
     """
     told = everyone(results, "histopathology", (*THREE, "lambda_kl"))
     kl = told.get("kl", [])

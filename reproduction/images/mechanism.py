@@ -1,4 +1,4 @@
-"""Why JS would win: by regularising more than KL, the paper says, so with a smaller gap.
+"""Why JS wins: the paper says that it regularises more than KL, so its gap should be smaller.
 
 The gap is training less validation accuracy after the last epoch. The pull is how hard the loss
 draws the means of the trained weights to the prior, λ|∂D/∂m|, in nats per unit of the weight; runs
@@ -101,10 +101,10 @@ def mean_pull(runs: Sequence[Run]) -> float | None:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether the gap of the JS losses is below that of KL, as regularising more would make it.
+    """Whether the gap of the JS losses is smaller than that of KL, as more regularisation implies.
 
-    Each over the folds that both have; the gap of λKL and the pulls are shown beside. The paper
-    states no figures for KL against JS.
+    Each comparison uses the folds that both have; the gap of λKL and the pulls are shown too. The
+    paper states no figures for KL against JS.
     """
     claims, beside = [], []
     for setup in SETUPS:

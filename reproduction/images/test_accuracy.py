@@ -63,10 +63,10 @@ def draw(results: Path, out: Path) -> list[Path]:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether both JS losses are ahead of KL at every noise level, and more so the more noise.
+    """Whether both JS losses are ahead of KL at every noise level, and by more with more noise.
 
     The growth is the slope of the difference over the noise levels, fold by fold. The paper gives a
-    figure at noise 0.9 alone, which is held against JS-A there.
+    figure only at noise 0.9, which is compared with JS-A.
     """
     told = {n: everyone(results, "cifar10", (*THREE, "lambda_kl"), n) for n in NOISES}
     growth = [one for name in JS if (one := _growth(told, name)) is not None]

@@ -1,4 +1,4 @@
-"""Seconds that an epoch of training takes, by loss."""
+"""Seconds per epoch of training, by loss."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,9 +57,9 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """Whether JS-G costs as much as KL, within a tenth, and JS-A 1.63 times as much.
 
-    The paper's extra time for JS-A comes from sampling both distributions, which our rule does not
-    do; `algorithm_2` times that. Epochs are the repeats: the first, in which kernels are chosen and
-    steps recorded, is left out, and the others are paired by their number.
+    The paper's extra time for JS-A comes from sampling both distributions, which our rule avoids;
+    `algorithm_2` times the sampling. Epochs are the repeats: the first, in which kernels are chosen
+    and steps recorded, is left out, and the others are paired by their number.
     """
     told = _told(results)
     if not PUBLISHED.keys() <= told.keys():

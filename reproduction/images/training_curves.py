@@ -38,8 +38,8 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """Whether both JS losses are more accurate than KL on the test images of both data sets.
 
-    Validation chose the epoch, so the test images judge. The size is the +2.06 points that the
-    paper reports for "the JS loss" on CIFAR-10, here held against JS-A.
+    The epoch was chosen on validation images, so test images judge. The size is the +2.06 points
+    that the paper reports for "the JS loss" on CIFAR-10, compared here with JS-A.
     """
     claims, beside = [], []
     for curves, theirs in ((CIFAR10, GAIN), (HISTOPATHOLOGY, None)):

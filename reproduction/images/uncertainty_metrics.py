@@ -67,7 +67,7 @@ def _published(name: str, key: str) -> str:
 def verdict(results: Path) -> Verdict:
     """Whether both JS losses have a lower test NLL and ECE than KL, by the published shares.
 
-    At the posterior mean, as in the authors' program.
+    All at the posterior mean, as in the authors' program.
     """
     told = everyone(results, "histopathology", (*THREE, "lambda_kl"))
     found = {

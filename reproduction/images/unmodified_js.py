@@ -30,9 +30,9 @@ def draw(results: Path, out: Path) -> list[Path]:
 def verdict(results: Path) -> Verdict:
     """Whether each modified divergence is ahead of its unmodified one in test accuracy.
 
-    Every one of the four has its own search of the same size, and both of a pair are run with equal
-    settings at fixed alphas. At α = ½ a divergence is its unmodified self: where both searches end
-    there, the comparison says nothing.
+    Each of the four has its own search of the same size, and each pair is also run with equal
+    settings at fixed alphas. At α = ½ the two are the same: if both searches choose it, the
+    comparison says nothing.
     """
     claims, beside = [], []
     for name, other in PAIRS.items():

@@ -40,13 +40,13 @@ OVERLAP = 0.1 / 0.9
 
 
 def verdict(results: Path, key: str, published: Table) -> Verdict:
-    """Whether the JS losses are as good as KL and in some cases better, with the published figures.
+    """Whether the JS losses are as good as KL, in some cases better, as published.
 
-    As good: on at least half of the six rows the 95 % interval of the paired differences excludes
-    that the loss is worse than KL by the margin, 10 % of the RMSE or 0.15 nats. Better: on one row
-    at least it is ahead of KL, with intervals for twelve comparisons at once (Bonferroni). The
+    As good: on at least half of the six rows, the 95 % interval of the paired differences rules out
+    that the loss is worse than KL by the margin (10 % of the RMSE, or 0.15 nats). Better: it is
+    ahead of KL on at least one row, with intervals for twelve comparisons at once (Bonferroni). The
     size: each of the columns KL, JS-G and JS-A lies within the margin of the published one on five
-    rows. By this rule the published tables reproduce themselves.
+    rows. The published tables pass this rule.
     """
     found = regression_results.found(results)
     rows = [data for data in published if set(THREE) <= found[data].keys()]
