@@ -8,7 +8,8 @@ A script is text in comments and code between them:
     # %%
     print("code, whose output follows it")
 
-Figures are those that are open when a block ends (`plt.figure`). A script that fails, or prints to
+Figures are those that are open when a block ends (`plt.figure`); a comment at the end of the block
+describes them to people who cannot see them. A script that fails, or prints to
 its error stream, fails the build.
 """
 
@@ -56,14 +57,15 @@ def make(script: Path) -> Made:
         if kind == "markdown":
             parts.append(text)
             continue
-        parts.append(f"```python\n{text}\n```")
-        printed = _run(text, script, names)
+        printed, drawn = _run(text, script, names), _drawn()
+        code, description = _described(text) if drawn else (text, "")
+        parts.append(f"```python\n{code}\n```")
         if printed:
             parts.append(f"```text\n{printed}\n```")
-        for picture in _drawn():
+        for picture in drawn:
             name = f"{script.stem}-{len(pictures) + 1}.svg"
             pictures[name] = picture
-            parts.append(f"![{_described(text)}]({name})")
+            parts.append(f"![{description}]({name})")
     return Made("\n\n".join(parts) + "\n", pictures, time.process_time() - began)
 
 
@@ -120,10 +122,12 @@ def _drawn() -> list[str]:
     return found
 
 
-def _described(code: str) -> str:
-    """What a picture shows: the last comment of its code."""
-    comments = re.findall(r"^# (.+)$", code, re.MULTILINE)
-    return comments[-1].rstrip(".") if comments else "What the code above draws"
+def _described(code: str) -> tuple[str, str]:
+    """The code of a picture, and what the picture shows: the comment that ends the code."""
+    shown, _, last = code.rpartition("\n")
+    if not last.startswith("# "):
+        raise Broken(f"code that draws must end with a comment on its picture, got {last!r}")
+    return shown.rstrip(), last.removeprefix("# ").rstrip(".")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ torch.manual_seed(0)
 x = torch.rand(120, 1) * 4 - 2
 y = (1.6 * x[:, 0]).sin() + 0.2 * torch.randn(120)
 wide = torch.linspace(-5, 5, 200)[:, None]
+
+
 # %% [markdown]
 # ## A network, and the same network Bayesian
 #
@@ -26,7 +28,8 @@ def network():
 def train(model, objective):
     parameters = [*model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-2)
-    for epoch in bd.fit(model, objective, bd.Batches(x, y, size=40), optimizer, epochs=400, seed=0):
+    batches = bd.Batches(x, y, size=40)
+    for epoch in bd.fit(model, objective, batches, optimizer, epochs=400, seed=0):
         pass
     return epoch
 
@@ -36,9 +39,13 @@ noise = bd.Objective(bd.Gaussian(), num_data=len(x))
 train(plain, noise)
 
 net = bd.bayesianize(network(), bd.FanIn(gain=2.0), posterior=bd.Ensemble(5))
-objective = bd.Objective(bd.Gaussian(), bd.JSA(alpha=0.3), num_data=len(x), strength=0.02, samples=2)
+objective = bd.Objective(
+    bd.Gaussian(), bd.JSA(alpha=0.3), num_data=len(x), strength=0.02, samples=2
+)
 last = train(net, objective)
-print(f"negative log likelihood {last.loss.nll:.2f}, divergence {last.loss.divergence:.0f} nats")
+print(
+    f"negative log likelihood {last.loss.nll:.2f}, divergence {last.loss.divergence:.0f} nats"
+)
 # %% [markdown]
 # The loss has two parts: how badly the data are fitted, and how far the weights have moved from their prior. We asked for five members with
 # different starts (`Ensemble(5)`): where the data say nothing, they disagree.
@@ -51,7 +58,15 @@ predictive = bd.predict(net, objective.likelihood, wide, samples=50)
 low, high = predictive.interval(0.9)
 
 figure, axes = plt.subplots()
-axes.fill_between(wide[:, 0], low, high, color="C1", alpha=0.25, linewidth=0, label="90 % interval")
+axes.fill_between(
+    wide[:, 0],
+    low,
+    high,
+    color="C1",
+    alpha=0.25,
+    linewidth=0,
+    label="90 % interval",
+)
 axes.plot(wide[:, 0], predictive.mean, color="C1", label="Bayesian")
 axes.plot(wide[:, 0], line, color="C0", linestyle="--", label="plain")
 axes.plot(x, y, ".", color="grey", markersize=4)

@@ -35,7 +35,9 @@ print(f"inside the 90 % interval: {inside:.0%} of {len(y_test)} patients")
 # %%
 order = np.argsort(mean)
 figure, axes = plt.subplots()
-axes.fill_between(range(len(order)), low[order], high[order], color="C0", alpha=0.2, linewidth=0)
+axes.fill_between(
+    range(len(order)), low[order], high[order], color="C0", alpha=0.2, linewidth=0
+)
 axes.plot(mean[order], color="C0", label="mean and 90 % interval")
 axes.plot(y_test.to_numpy()[order], ".", color="grey", label="truth")
 axes.set(xlabel="patient, by predicted progress", ylabel="progress")

@@ -14,6 +14,8 @@ digits = load_digits()
 x = torch.tensor(digits.images, dtype=torch.float32) / 16
 y = torch.tensor(digits.target)
 train, test = slice(0, 1200), slice(1200, None)
+
+
 # %%
 class Rows(nn.Module):
     """Reads the picture row by row."""
@@ -33,7 +35,9 @@ class Attention(nn.Module):
         super().__init__()
         self.embed = nn.Linear(8, 32)
         self.place = nn.Parameter(0.1 * torch.randn(8, 32))
-        self.layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(
+            32, 4, 64, dropout=0.0, batch_first=True
+        )
         self.head = nn.Linear(32, 10)
 
     def forward(self, x):
@@ -42,8 +46,12 @@ class Attention(nn.Module):
 
 def convolutions():
     return nn.Sequential(
-        nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(256, 10),
+        nn.Unflatten(1, (1, 8)),
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 10),
     )
 
 
@@ -58,7 +66,9 @@ for name, make in networks.items():
     batches = bd.Batches(x[train], y[train], size=100)
     for epoch in bd.fit(net, objective, batches, optimizer, epochs=25, seed=0):
         pass
-    predictive = found[name] = bd.predict(net, objective.likelihood, x[test], samples=20)
+    predictive = found[name] = bd.predict(
+        net, objective.likelihood, x[test], samples=20
+    )
     print(
         f"{name:12} accuracy {bd.metrics.accuracy(predictive, y[test]):.3f}, "
         f"NLL {-predictive.log_prob(y[test]).mean():.2f}"
@@ -74,7 +84,9 @@ for row, (name, predictive) in zip(panels, found.items()):
     for axes, at in zip(row, doubtful):
         axes.imshow(x[test][at], cmap="gray_r")
         said, truth = predictive.mean[at].argmax().item(), y[test][at].item()
-        axes.set_title(f"{said}" if said == truth else f"{said}, not {truth}", fontsize=8)
+        axes.set_title(
+            f"{said}" if said == truth else f"{said}, not {truth}", fontsize=8
+        )
         axes.set(xticks=[], yticks=[])
     row[0].set_ylabel(name)
 # For each network the eight digits it is least sure about, with its answer

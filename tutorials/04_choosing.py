@@ -15,7 +15,9 @@ import bayesdiv as bd
 X, y = load_wine(return_X_y=True)
 X, X_val, y, y_val = train_test_split(X, y, test_size=0.5, random_state=0)
 scaler = StandardScaler().fit(X)
-x, x_val = (torch.tensor(scaler.transform(part), dtype=torch.float32) for part in (X, X_val))
+x, x_val = (
+    torch.tensor(scaler.transform(part), dtype=torch.float32) for part in (X, X_val)
+)
 y, y_val = torch.tensor(y), torch.tensor(y_val)
 
 
@@ -23,16 +25,30 @@ def validation_nll(divergence, strength):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(13, 30), nn.ReLU(), nn.Linear(30, 3))
     net = bd.bayesianize(module, bd.FanIn(gain=1.4))
-    objective = bd.Objective(bd.Classes(), divergence, num_data=len(x), strength=strength)
+    objective = bd.Objective(
+        bd.Classes(), divergence, num_data=len(x), strength=strength
+    )
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    for _ in bd.fit(net, objective, bd.Batches(x, y, size=len(x)), optimizer, epochs=200, seed=0):
+    for _ in bd.fit(
+        net, objective, bd.Batches(x, y, size=len(x)), optimizer, epochs=200, seed=0
+    ):
         pass
     predictive = bd.predict(net, objective.likelihood, x_val, samples=50)
     return -predictive.log_prob(y_val).mean().item()
+
+
 # %%
 strengths = [0.01, 0.03, 0.1, 0.3, 1.0]
-divergences = {"KL": bd.KL(), "JS-G, α = 0.1": bd.JSG(0.1), "JS-A, α = 0.1": bd.JSA(0.1), "JS-A, α = 0.5": bd.JSA(0.5)}
-found = {name: [validation_nll(d, s) for s in strengths] for name, d in divergences.items()}
+divergences = {
+    "KL": bd.KL(),
+    "JS-G, α = 0.1": bd.JSG(0.1),
+    "JS-A, α = 0.1": bd.JSA(0.1),
+    "JS-A, α = 0.5": bd.JSA(0.5),
+}
+found = {
+    name: [validation_nll(d, s) for s in strengths]
+    for name, d in divergences.items()
+}
 
 figure, axes = plt.subplots()
 for (name, values), style in zip(found.items(), ("-", "--", "-.", ":")):

@@ -24,6 +24,8 @@ for column, pair in enumerate(panels.T):
     for axes, images in zip(pair, (clean, x)):
         axes.imshow(images[column].reshape(8, 8), cmap="gray", vmin=-0.5, vmax=1.5)
         axes.set_axis_off()
+
+
 # Eight digits: clean in the upper row, with the noise that the networks see in the lower one
 # %% [markdown]
 # ## Four losses, same network, same everything
@@ -34,19 +36,33 @@ for column, pair in enumerate(panels.T):
 def learn(divergence, strength, epochs=40):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
-    net = module if divergence is None else bd.bayesianize(module, bd.FanIn(gain=1.4))
-    objective = bd.Objective(bd.Classes(), divergence, num_data=900, strength=strength)
+    net = (
+        module if divergence is None else bd.bayesianize(module, bd.FanIn(gain=1.4))
+    )
+    objective = bd.Objective(
+        bd.Classes(), divergence, num_data=900, strength=strength
+    )
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
     history = []
-    for _ in bd.fit(net, objective, bd.Batches(x[train], y[train], size=50), optimizer, epochs, seed=0):
-        predictive = bd.predict(net, bd.Classes(), x, samples=1 if divergence is None else 10)
+    batches = bd.Batches(x[train], y[train], size=50)
+    for _ in bd.fit(net, objective, batches, optimizer, epochs, seed=0):
+        predictive = bd.predict(
+            net, bd.Classes(), x, samples=1 if divergence is None else 10
+        )
         right = (predictive.mean.argmax(-1) == y).float()
-        history.append((right[train].mean().item(), right[validation].mean().item()))
+        history.append(
+            (right[train].mean().item(), right[validation].mean().item())
+        )
     nll = -predictive.log_prob(y)[validation].mean().item()
     return history, nll
 
 
-losses = {"plain": None, "KL": bd.KL(), "JS-G, α = 0.1": bd.JSG(0.1), "JS-A, α = 0.5": bd.JSA(0.5)}
+losses = {
+    "plain": None,
+    "KL": bd.KL(),
+    "JS-G, α = 0.1": bd.JSG(0.1),
+    "JS-A, α = 0.5": bd.JSA(0.5),
+}
 found = {name: learn(divergence, 1.0) for name, divergence in losses.items()}
 
 figure, panels = plt.subplots(1, 4, figsize=(9, 2.6), sharey=True)
@@ -60,7 +76,10 @@ panels[0].legend(loc="lower right")
 # Accuracy over the epochs for four losses: the gap between training and validation is the overfitting
 # %%
 for name, (history, nll) in found.items():
-    print(f"{name:14} training {history[-1][0]:.3f}, validation {history[-1][1]:.3f}, validation NLL {nll:.2f}")
+    seen, held_out = history[-1]
+    print(
+        f"{name:14} training {seen:.3f}, validation {held_out:.3f}, NLL {nll:.2f}"
+    )
 # %% [markdown]
 # The plain network learns the noise by heart. KL at strength 1 pulls so hard that even the training images are fitted badly.
 #

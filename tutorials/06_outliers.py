@@ -21,10 +21,15 @@ seen, new = known & ~train, ~known
 torch.manual_seed(0)
 module = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 8))
 net = bd.bayesianize(module, bd.FanIn(gain=1.4), posterior=bd.Ensemble(5))
-objective = bd.Objective(bd.Classes(), bd.JSA(0.3), num_data=int(train.sum()), strength=0.3)
+objective = bd.Objective(
+    bd.Classes(), bd.JSA(0.3), num_data=int(train.sum()), strength=0.3
+)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-for _ in bd.fit(net, objective, bd.Batches(x[train], y[train], size=120), optimizer, epochs=40, seed=0):
+batches = bd.Batches(x[train], y[train], size=120)
+for _ in bd.fit(net, objective, batches, optimizer, epochs=40, seed=0):
     pass
+
+
 # %% [markdown]
 # Two measures of doubt: *entropy*, how spread the probabilities are, and *mutual information*, how much the draws disagree.
 # %%
@@ -39,7 +44,9 @@ for name, old, unknown in zip(("entropy", "mutual information"), here, there):
     print(f"{name:19} AUROC {roc_auc_score(truth, torch.cat([old, unknown])):.3f}")
 
 figure, axes = plt.subplots()
-axes.hist(here[0], bins=30, density=True, alpha=0.6, label="digits 0 to 7, not trained on")
+axes.hist(
+    here[0], bins=30, density=True, alpha=0.6, label="digits 0 to 7, not trained on"
+)
 axes.hist(there[0], bins=30, density=True, alpha=0.6, label="digits 8 and 9")
 axes.set(xlabel="entropy (nats)", ylabel="density")
 axes.legend()

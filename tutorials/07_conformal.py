@@ -16,15 +16,22 @@ torch.manual_seed(0)
 
 def rows(count):
     x = torch.rand(count, 1) * 4 - 2
-    return x, x[:, 0] ** 2 + 0.3 * torch.distributions.StudentT(3.0).sample((count,))
+    return x, x[:, 0] ** 2 + 0.3 * torch.distributions.StudentT(3.0).sample(
+        (count,)
+    )
 
 
 (x, y), (x_held, y_held), (x_new, y_new) = rows(200), rows(300), rows(2000)
-net = bd.bayesianize(nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1)), bd.FanIn(gain=2.0))
+net = bd.bayesianize(
+    nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1)), bd.FanIn(gain=2.0)
+)
 objective = bd.Objective(bd.Gaussian(), bd.KL(), num_data=200, strength=0.1)
 optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=1e-2)
-for _ in bd.fit(net, objective, bd.Batches(x, y, size=50), optimizer, epochs=150, seed=0):
+batches = bd.Batches(x, y, size=50)
+for _ in bd.fit(net, objective, batches, optimizer, epochs=150, seed=0):
     pass
+
+
 # %%
 def predicted(x):
     return bd.predict(net, objective.likelihood, x, samples=50)
@@ -38,12 +45,17 @@ before = predicted(x_new).interval(0.9)
 conformal = calibration.Intervals.fit(predicted(x_held), y_held, level=0.9)
 after = conformal(predicted(x_new))
 for name, (low, high) in {"the network's own": before, "conformal": after}.items():
-    print(f"{name:18} inside {share(low, high):.1%}, mean width {(high - low).mean():.2f}")
+    print(
+        f"{name:18} inside {share(low, high):.1%}, mean width {(high - low).mean():.2f}"
+    )
 # %%
 order = x_new[:, 0].argsort()
 figure, axes = plt.subplots()
 axes.plot(x_new[:300, 0], y_new[:300], ".", color="grey", markersize=3)
-for name, (low, high), style in (("the network's own", before, "--"), ("conformal", after, "-")):
+for name, (low, high), style in (
+    ("the network's own", before, "--"),
+    ("conformal", after, "-"),
+):
     (line,) = axes.plot(x_new[order, 0], low[order], style, label=name)
     axes.plot(x_new[order, 0], high[order], style, color=line.get_color())
 axes.set(xlabel="x", ylabel="y", ylim=(-3, 6))
@@ -66,14 +78,17 @@ train, held, test = mixed[:600], mixed[600:1000], mixed[1000:]
 plain = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
 optimizer = torch.optim.Adam(plain.parameters(), lr=3e-3)
 batches = bd.Batches(pixels[train], label[train], size=50)
-for _ in bd.fit(plain, bd.Objective(bd.Classes(), num_data=600), batches, optimizer, epochs=30, seed=0):
+objective_of_classes = bd.Objective(bd.Classes(), num_data=600)
+for _ in bd.fit(plain, objective_of_classes, batches, optimizer, epochs=30, seed=0):
     pass
 
-raw = {name: bd.predict(plain, bd.Classes(), pixels[rows], samples=1) for name, rows in (("held", held), ("test", test))}
-temperature = calibration.Temperature.fit(raw["held"], label[held])
+raw_held = bd.predict(plain, bd.Classes(), pixels[held], samples=1)
+raw_test = bd.predict(plain, bd.Classes(), pixels[test], samples=1)
+temperature = calibration.Temperature.fit(raw_held, label[held])
 print(f"temperature {temperature.value:.2f}")
-for name, predictive in (("before", raw["test"]), ("after", temperature(raw["test"]))):
-    nll, ece = bd.metrics.nll(predictive, label[test]), bd.metrics.ece(predictive, label[test])
+for name, predictive in (("before", raw_test), ("after", temperature(raw_test))):
+    nll = bd.metrics.nll(predictive, label[test])
+    ece = bd.metrics.ece(predictive, label[test])
     print(f"{name:7} NLL {nll:.2f}, ECE {ece:.3f}")
 # %% [markdown]
 # ## Take away

@@ -22,13 +22,20 @@ old, new = y < 5, y >= 5
 # %%
 torch.manual_seed(0)
 trunk = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 48), nn.ReLU(),
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(16, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.Flatten(),
+    nn.Linear(512, 48),
+    nn.ReLU(),
 )
 pretrained = nn.Sequential(trunk, nn.Linear(48, 5))
 optimizer = torch.optim.Adam(pretrained.parameters(), lr=3e-3)
 elsewhere = bd.Objective(bd.Classes(), num_data=int(old.sum()))
-for epoch in bd.fit(pretrained, elsewhere, bd.Batches(x[old], y[old], size=100), optimizer, epochs=10, seed=0):
+batches = bd.Batches(x[old], y[old], size=100)
+for epoch in bd.fit(pretrained, elsewhere, batches, optimizer, epochs=10, seed=0):
     pass
 print(f"loss on the old digits {epoch.loss.nll:.3f}")
 # %% [markdown]
@@ -45,16 +52,28 @@ figure, panels = plt.subplots(5, 10, figsize=(6, 3))
 for axes, row in zip(panels.flatten(), few):
     axes.imshow(x[row, 0], cmap="gray_r")
     axes.set_axis_off()
+
+
 # All fifty labelled images, a row per class
 # %%
 def adapted(divergence):
     torch.manual_seed(0)
     trunk.requires_grad_(False)
     module = nn.Sequential(trunk, nn.Linear(48, 5))
-    net = module if divergence is None else bd.bayesianize(module, bd.FanIn(gain=3.0))
-    objective = bd.Objective(bd.Classes(), divergence, num_data=50, samples=1 if divergence is None else 8)
-    optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=2e-2)
-    for _ in bd.fit(net, objective, bd.Batches(x[few], y[few] - 5, size=50), optimizer, epochs=300, seed=0):
+    net = (
+        module if divergence is None else bd.bayesianize(module, bd.FanIn(gain=3.0))
+    )
+    objective = bd.Objective(
+        bd.Classes(),
+        divergence,
+        num_data=50,
+        samples=1 if divergence is None else 8,
+    )
+    optimizer = torch.optim.Adam(
+        [p for p in net.parameters() if p.requires_grad], lr=2e-2
+    )
+    batches = bd.Batches(x[few], y[few] - 5, size=50)
+    for _ in bd.fit(net, objective, batches, optimizer, epochs=300, seed=0):
         pass
     return net
 
@@ -72,13 +91,17 @@ print(ways["KL"])
 # %%
 found = {}
 for name, net in ways.items():
-    predictive = bd.predict(net, bd.Classes(), x[rest], samples=1 if name == "plain" else 100)
+    predictive = bd.predict(
+        net, bd.Classes(), x[rest], samples=1 if name == "plain" else 100
+    )
     found[name] = predictive
     truth = y[rest] - 5
     wrong = predictive.mean.argmax(-1) != truth
+    sure = predictive.mean.max(-1).values
     print(
-        f"{name:5} accuracy {1 - wrong.float().mean():.3f}, NLL {-predictive.log_prob(truth).mean():.2f}, "
-        f"ECE {bd.metrics.ece(predictive, truth):.3f}, sure when wrong {predictive.mean.max(-1).values[wrong].mean():.2f}"
+        f"{name:5} accuracy {1 - wrong.float().mean():.3f}, "
+        f"NLL {bd.metrics.nll(predictive, truth):.2f}, "
+        f"ECE {bd.metrics.ece(predictive, truth):.3f}, sure when wrong {sure[wrong].mean():.2f}"
     )
 # %%
 figure, axes = plt.subplots()

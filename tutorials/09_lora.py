@@ -22,6 +22,8 @@ for column, pair in enumerate(panels.T):
     for axes, images in zip(pair, (upright, turned)):
         axes.imshow(images[column], cmap="gray_r")
         axes.set_axis_off()
+
+
 # What the network was trained on, above, and what it now has to read, below
 # %% [markdown]
 # ## A small transformer
@@ -32,12 +34,20 @@ class Block(nn.Module):
     def __init__(self, width=32):
         super().__init__()
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.wide, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(width, width) for _ in range(4)
+        )
+        self.wide, self.narrow = (
+            nn.Linear(width, 2 * width),
+            nn.Linear(2 * width, width),
+        )
 
     def forward(self, x):
         n = self.before(x)
-        x = x + self.out(F.scaled_dot_product_attention(self.query(n), self.key(n), self.value(n)))
+        seen = F.scaled_dot_product_attention(
+            self.query(n), self.key(n), self.value(n)
+        )
+        x = x + self.out(seen)
         return x + self.narrow(F.gelu(self.wide(self.after(x))))
 
 
@@ -53,17 +63,26 @@ class Reader(nn.Module):
 
 
 def train(net, objective, x, y, rate, epochs, size):
-    optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=rate)
-    for _ in bd.fit(net, objective, bd.Batches(x, y, size=size), optimizer, epochs, seed=0):
+    optimizer = torch.optim.Adam(
+        [p for p in net.parameters() if p.requires_grad], lr=rate
+    )
+    batches = bd.Batches(x, y, size=size)
+    for _ in bd.fit(net, objective, batches, optimizer, epochs, seed=0):
         pass
     return net
 
 
 torch.manual_seed(0)
-reader = train(Reader(), bd.Objective(bd.Classes(), num_data=len(y)), upright, y, 3e-3, 15, 100)
+reader = train(
+    Reader(), bd.Objective(bd.Classes(), num_data=len(y)), upright, y, 3e-3, 15, 100
+)
 with torch.no_grad():
     for name, images in (("upright", upright), ("turned", turned)):
-        print(f"{name:8} accuracy {(reader(images).argmax(-1) == y).float().mean():.3f}")
+        print(
+            f"{name:8} accuracy {(reader(images).argmax(-1) == y).float().mean():.3f}"
+        )
+
+
 # %% [markdown]
 # ## Adapters
 #
@@ -95,19 +114,26 @@ def with_adapters():
 
 
 few, rest = slice(0, 200), slice(200, None)
-plain = train(with_adapters(), bd.Objective(bd.Classes(), num_data=200), turned[few], y[few], 5e-3, 100, 50)
+misfit = bd.Objective(bd.Classes(), num_data=200)
+plain = train(with_adapters(), misfit, turned[few], y[few], 5e-3, 100, 50)
 
 adapters = bd.bayesianize(with_adapters(), bd.AroundStart(scale=0.1))
-objective = bd.Objective(bd.Classes(), bd.JSA(0.3), num_data=200, strength=0.3, samples=2)
+objective = bd.Objective(
+    bd.Classes(), bd.JSA(0.3), num_data=200, strength=0.3, samples=2
+)
 train(adapters, objective, turned[few], y[few], 5e-3, 100, 50)
 frozen = sum(p.numel() for p in reader.parameters())
 print(f"{adapters.layout.size} random weights beside {frozen} frozen ones")
 # %%
-for name, net, samples in (("plain adapter", plain, 1), ("Bayesian adapter", adapters, 50)):
+for name, net, samples in (
+    ("plain adapter", plain, 1),
+    ("Bayesian adapter", adapters, 50),
+):
     predictive = bd.predict(net, bd.Classes(), turned[rest], samples=samples)
     print(
         f"{name:17} accuracy {bd.metrics.accuracy(predictive, y[rest]):.3f}, "
-        f"NLL {-predictive.log_prob(y[rest]).mean():.2f}, ECE {bd.metrics.ece(predictive, y[rest]):.3f}"
+        f"NLL {bd.metrics.nll(predictive, y[rest]):.2f}, "
+        f"ECE {bd.metrics.ece(predictive, y[rest]):.3f}"
     )
 # %% [markdown]
 # ## Back to an ordinary network
@@ -116,7 +142,8 @@ for name, net, samples in (("plain adapter", plain, 1), ("Bayesian adapter", ada
 # %%
 ordinary = bd.plain(adapters)
 with torch.no_grad():
-    print(type(ordinary).__name__, f"accuracy {(ordinary(turned[rest]).argmax(-1) == y[rest]).float().mean():.3f}")
+    right = ordinary(turned[rest]).argmax(-1) == y[rest]
+print(type(ordinary).__name__, f"accuracy {right.float().mean():.3f}")
 # %% [markdown]
 # ## Take away
 #

@@ -20,7 +20,9 @@ def trained(chosen):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 60), nn.ReLU(), nn.Linear(60, 10))
     net = bd.bayesianize(module, bd.FanIn(gain=1.4))
-    objective = bd.Objective(bd.Classes(), bd.JSA(0.3), num_data=len(chosen), strength=0.1)
+    objective = bd.Objective(
+        bd.Classes(), bd.JSA(0.3), num_data=len(chosen), strength=0.1
+    )
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     batches = bd.Batches(x[chosen], y[chosen], size=len(chosen))
     for _ in bd.fit(net, objective, batches, optimizer, epochs=120, seed=0):
@@ -29,7 +31,11 @@ def trained(chosen):
 
 
 def accuracy(net, likelihood):
-    return bd.metrics.accuracy(bd.predict(net, likelihood, x[test], samples=20), y[test]).item()
+    return bd.metrics.accuracy(
+        bd.predict(net, likelihood, x[test], samples=20), y[test]
+    ).item()
+
+
 # %%
 def learn(choose, rounds=8, each=20):
     chosen, scores = pool[:each], []

@@ -13,16 +13,25 @@ torch.manual_seed(0)
 x = torch.cat([torch.rand(30, 1) - 2, torch.rand(30, 1) + 1])
 y = (1.6 * x[:, 0]).sin() + 0.1 * torch.randn(60)
 wide = torch.linspace(-4, 4, 150)[:, None]
-posteriors = {"mean-field": bd.MeanField, "low rank": bd.LowRank(rank=3), "ensemble": bd.Ensemble(5)}
+posteriors = {
+    "mean-field": bd.MeanField,
+    "low rank": bd.LowRank(rank=3),
+    "ensemble": bd.Ensemble(5),
+}
 # %%
 figure, panels = plt.subplots(1, 3, figsize=(9, 2.8), sharey=True)
 for (name, posterior), axes in zip(posteriors.items(), panels):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1))
     net = bd.bayesianize(module, bd.FanIn(gain=2.0), posterior=posterior)
-    objective = bd.Objective(bd.Gaussian(), bd.KL(), num_data=60, strength=0.1, samples=4)
-    optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=1e-2)
-    for _ in bd.fit(net, objective, bd.Batches(x, y, size=60), optimizer, epochs=600, seed=0):
+    objective = bd.Objective(
+        bd.Gaussian(), bd.KL(), num_data=60, strength=0.1, samples=4
+    )
+    optimizer = torch.optim.Adam(
+        [*net.parameters(), *objective.parameters()], lr=1e-2
+    )
+    batches = bd.Batches(x, y, size=60)
+    for _ in bd.fit(net, objective, batches, optimizer, epochs=600, seed=0):
         pass
     predictive = bd.predict(net, objective.likelihood, wide, samples=100)
     scale = predictive.epistemic.sqrt()
@@ -31,7 +40,8 @@ for (name, posterior), axes in zip(posteriors.items(), panels):
     axes.plot(wide[:, 0], predictive.mean)
     axes.plot(x, y, ".", color="grey", markersize=3)
     axes.set(title=name, ylim=(-3, 3), xlabel="x")
-    gap, data = scale[(wide[:, 0].abs() < 0.5)].mean(), scale[(wide[:, 0].abs() - 1.5).abs() < 0.5].mean()
+    far = wide[:, 0].abs()
+    gap, data = scale[far < 0.5].mean(), scale[(far - 1.5).abs() < 0.5].mean()
     print(f"{name:11} epistemic std: in the gap {gap:.2f}, on the data {data:.2f}")
 # The same data under three posteriors, two epistemic standard deviations
 # %% [markdown]

@@ -15,10 +15,13 @@ import bayesdiv as bd
 torch.manual_seed(0)
 x = torch.randn(300, 4)
 y = x @ torch.tensor([1.0, -2.0, 0.5, 0.0]) + 0.3 * torch.randn(300)
-net = bd.bayesianize(nn.Sequential(nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 1)), bd.FanIn(gain=1.4))
+net = bd.bayesianize(
+    nn.Sequential(nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 1)), bd.FanIn(gain=1.4)
+)
 objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=300, strength=0.1)
 optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=1e-2)
-for _ in bd.fit(net, objective, bd.Batches(x, y, size=60), optimizer, epochs=60, seed=0):
+batches = bd.Batches(x, y, size=60)
+for _ in bd.fit(net, objective, batches, optimizer, epochs=60, seed=0):
     pass
 # %%
 path = Path(tempfile.mkdtemp()) / "model.pt2"
@@ -37,7 +40,14 @@ line[:, 0] = torch.linspace(-6, 6, 100)
 with torch.no_grad():
     served = program(line)
 figure, axes = plt.subplots()
-axes.fill_between(line[:, 0], served["low"], served["high"], alpha=0.25, linewidth=0, label="90 % interval")
+axes.fill_between(
+    line[:, 0],
+    served["low"],
+    served["high"],
+    alpha=0.25,
+    linewidth=0,
+    label="90 % interval",
+)
 axes.plot(line[:, 0], served["mean"], label="mean")
 axes.set(xlabel="first input, the others 0", ylabel="y")
 axes.legend(loc="upper left")
