@@ -32,15 +32,7 @@ def baselines(splits: Splits, seed: int = 0) -> dict[str, dict[str, Any]]:
 
 
 def forecasts(splits: Splits, x: Tensor, seed: int = 0) -> Iterator[tuple[str, Predictive, float]]:
-    """What each model of `baselines` predicts for rows of x, and the seconds that it took.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import load
-        >>> splits = load("diabetes")
-        >>> name, predictive, _ = next(forecasts(splits, splits.test.x[:3]))
-        >>> name, predictive.mean.shape
-        ('mean', torch.Size([3]))
-    """
+    """What each model of `baselines` predicts for rows of x, and the seconds that it took."""
     if splits.num_features > MOST_COLUMNS:
         return
     for name, model in _models(splits, seed).items():

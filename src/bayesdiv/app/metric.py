@@ -22,10 +22,6 @@ def margin(values: Sequence[float], share: float) -> float:
 
     It is t σ √(1/n + test rows / training rows) for n splits, where the second term, the `share`,
     is there since the training rows of splits overlap (Nadeau and Bengio 2003).
-
-    Examples:
-        >>> round(margin([1.0, 2.0, 3.0], share=0.25), 3)
-        3.286
     """
     from scipy.stats import t
 

@@ -34,12 +34,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def percent(value: float) -> str:
-    """A share in percent.
-
-    Examples:
-        >>> percent(0.912)
-        '91.2 %'
-    """
+    """A share in percent, such as 91.2 %."""
     return f"{100 * value:.1f} %"
 
 

@@ -80,10 +80,7 @@ def by_run(known: Sequence[Tested], columns: Callable[[Tested], Columns]) -> Val
 
 
 def chart(title: str, said: str, values: Values, kind: str, **options: object) -> Html:
-    """A figure with its title, what is said of it, the chart, and the table behind it.
-
-    The kinds of charts and their options are in `page.js`.
-    """
+    """A figure with a chart, whose kinds and options are in `page.js`, and the table behind it."""
     told = {"kind": kind, **options, "values": [*map(_finite, values)]}
     return element(
         "figure",

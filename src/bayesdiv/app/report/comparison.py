@@ -27,10 +27,7 @@ def page(
     splits: Splits,
     samples: int,
 ) -> str:
-    """Metrics with intervals over seeds, calibration and training, as HTML.
-
-    Validation after each epoch took so many `samples` of the weights.
-    """
+    """Metrics over seeds, calibration and training, whose validation took so many `samples`."""
     every = {name: [run["test"] for run in each] for name, each in results.items()}
     measures = {name: each for name, each in every.items() if each}
     share = len(splits.test.y) / splits.num_data

@@ -73,10 +73,5 @@ def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], 
 
 
 def plain(value: object) -> str:
-    """A value as a file has it.
-
-    Examples:
-        >>> plain(0.0), plain(25.0), plain("007"), plain(0.1)
-        ('0', '25', '007', '0.1')
-    """
+    """A value as a file has it: 0 and not 0.0, 007 and not 7."""
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -29,16 +29,12 @@ def element(tag: str, *content: Content, **attributes: object) -> Html:
         '<td class="number" aria-label="&quot;a&quot;">a &lt; b</td>'
     """
     told = "".join(
-        f' {_name(name)}="{html.escape(str(value))}"'
+        f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for name, value in attributes.items()
         if value is not None
     )
     start = f"<{tag}{told}>"
     return Html(start if tag in VOID else f"{start}{joined(*content)}</{tag}>")
-
-
-def _name(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
 
 
 def joined(*content: Content) -> Html:
@@ -85,12 +81,7 @@ def problem(text: str) -> Html:
 
 
 def data_uri(content: bytes, kind: str) -> str:
-    """A file inside an address, such as an image.
-
-    Examples:
-        >>> data_uri(b"GIF", "image/gif")
-        'data:image/gif;base64,R0lG'
-    """
+    """A file inside an address, such as an image."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 

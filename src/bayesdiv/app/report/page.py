@@ -8,29 +8,17 @@ from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.report import classes, columns, network, quantities, reading, scores
 from bayesdiv.app.report.charts import framed
 from bayesdiv.app.report.examples import shown
-from bayesdiv.app.report.markup import (
-    Html,
-    element,
-    joined,
-    note,
-    problem,
-    section,
-    table,
-)
+from bayesdiv.app.report.markup import Html, element, joined, note, problem, section, table
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
 
+Tell = Callable[[str], None]
+
 
 def page(
-    folders: Sequence[Path],
-    tell: Callable[[str], None] = lambda line: None,
-    *,
-    data: str | None = None,
+    folders: Sequence[Path], tell: Tell = lambda line: None, *, data: str | None = None
 ) -> str:
-    """A report on runs of the same data, which are now at `data`, as HTML.
-
-    `tell` is called with a word on each piece of work before it begins.
-    """
+    """A report on runs of the same data; `tell` gets a word on each piece of work."""
     runs = reading.read(folders, data)
     known: list[reading.Tested] = []
     lost = ""
@@ -47,7 +35,7 @@ def on_runs(
     runs: Sequence[reading.Run],
     known: Sequence[reading.Tested],
     lost: str = "",
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Tell = lambda line: None,
 ) -> str:
     """The page on runs with what they predict, or with why that is not known."""
     parts = [network.seeds(runs), *(_tested(runs, known, tell) if known else [])]
@@ -67,11 +55,7 @@ def on_runs(
     return framed(f"{source.name}: {named}", every, parts)
 
 
-def _tested(
-    runs: Sequence[reading.Run],
-    known: Sequence[reading.Tested],
-    tell: Callable[[str], None],
-) -> list[Html]:
+def _tested(runs: Sequence[reading.Run], known: Sequence[reading.Tested], tell: Tell) -> list[Html]:
     """All that needs predictions."""
     kind = classes if isinstance(runs[0].task, Classification) else quantities
     tell("simple models")

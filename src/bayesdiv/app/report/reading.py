@@ -129,7 +129,12 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _check_alike(one: Run, other: Run) -> None:
     """A table of runs compares their losses only if all else about the data is the same."""
-    ones, others = _about_data(one), _about_data(other)
+    ones, others = (
+        {key: str(run.settings["data"].get(key)) for key in ("data", "noise", "bias")}
+        | {"target": str(run.settings["target"]), "task": run.task.description}
+        | {"inputs": str(run.settings["shape"])}
+        for run in (one, other)
+    )
     # The same rows may have come from files at two places.
     if one.settings["fingerprint"] == other.settings["fingerprint"]:
         del ones["data"]
@@ -141,18 +146,8 @@ def _check_alike(one: Run, other: Run) -> None:
             )
 
 
-def _about_data(run: Run) -> dict[str, str]:
-    source = {key: str(run.settings["data"].get(key)) for key in ("data", "noise", "bias")}
-    target, inputs = str(run.settings["target"]), str(run.settings["shape"])
-    return {**source, "target": target, "task": run.task.description, "inputs": inputs}
-
-
 def tested(run: Run) -> Tested:
-    """A run with its test data, loaded again as its settings say.
-
-    Raises:
-        DataError: the data cannot be had any more, or are not those it was trained with.
-    """
+    """A run with its test data, loaded again as its settings say; see `reloaded`."""
     splits = reloaded(run.experiment, run.settings, run.name)
     source = run.settings["data"].get("test") or splits.name
     places = splits.test_rows or tuple(range(1, len(splits.test.y) + 1))

@@ -34,10 +34,8 @@ def resamples(rows: int, seed: int = 0) -> Array:
 
 
 def scores(task: Task, predictive: Predictive, y: torch.Tensor, counts: Array) -> dict[str, Array]:
-    """Each metric of all rows and then of every resample, (1 + resamples,), as far as known here.
-
-    A metric is a function of sums over rows, so that one product has all resamples.
-    """
+    """Each metric of all rows and then of every resample, (1 + resamples,), where known here."""
+    # A metric is a function of sums over rows, so that one product has all resamples.
     if isinstance(task, Classification):
         found = _of_classes(predictive.probabilities.double().numpy(), y.numpy())
     elif isinstance(task, Regression):
@@ -48,12 +46,10 @@ def scores(task: Task, predictive: Predictive, y: torch.Tensor, counts: Array) -
         return {key: fold(counts @ rows / len(y)) for key, (rows, fold) in found.items()}
 
 
-Fold = Callable[[Array], Array]
+Folds = dict[str, tuple[Array, Callable[[Array], Array]]]
 
 
-def _of_numbers(
-    task: Regression, predictive: Predictive, y: torch.Tensor
-) -> dict[str, tuple[Array, Fold]]:
+def _of_numbers(task: Regression, predictive: Predictive, y: torch.Tensor) -> Folds:
     low, high = predictive.interval(LEVEL)
     inside = ((low <= y) & (y <= high)).double().numpy()
     squares = task.to_distance(predictive.mean - y).square().numpy()
@@ -61,7 +57,7 @@ def _of_numbers(
     return {"rmse": (squares, np.sqrt), "nll": (logs, np.copy), "coverage": (inside, np.copy)}
 
 
-def _of_classes(shares: Array, y: NDArray[np.int64]) -> dict[str, tuple[Array, Fold]]:
+def _of_classes(shares: Array, y: NDArray[np.int64]) -> Folds:
     sure, called = shares.max(1), shares.argmax(1)
     right = (called == y).astype(float)
     bins = np.searchsorted(np.arange(1, BINS) / BINS, sure)
@@ -91,13 +87,9 @@ Measured = Mapping[str, Mapping[str, Array]]
 
 def measured(known: Sequence[Tested]) -> tuple[Measured, Measured]:
     """The scores of the runs, and those of simple models on the rows of the first."""
-    first = known[0]
+    first, seed = known[0], known[0].run.experiment.training.seed
+    own = {o.run.name: scores(o.splits.task, o.predictive, o.y, resamples(len(o.y))) for o in known}
     counts = resamples(len(first.y))
-    own = {}
-    for one in known:
-        mine = counts if len(one.y) == len(first.y) else resamples(len(one.y))
-        own[one.run.name] = scores(one.splits.task, one.predictive, one.y, mine)
-    seed = first.run.experiment.training.seed
     beside = {
         name: scores(first.splits.task, predictive, first.y, counts)
         for name, predictive, _ in forecasts(first.splits, first.part.x, seed)
@@ -135,7 +127,7 @@ def _good(task: Task, mine: Mapping[str, Array], beside: Measured) -> str:
     key = task.main
     if key not in mine:
         return ""
-    value, low, high = (_shown(key, each) for each in (mine[key][0], *ends(mine[key])))
+    value, low, high = (_size(key, each, "%") for each in (mine[key][0], *ends(mine[key])))
     text = f"Its predictions are off by {value} ({metric.title(key)}, "
     if isinstance(task, Classification):
         text = f"It names the right class for {value} of them ("
@@ -164,13 +156,10 @@ def against(key: str, mine: Array, other: Array, name: str) -> str:
 
 def _sure(mine: Mapping[str, Array]) -> str:
     if "coverage" in mine:
-        (low, high), value = ends(mine["coverage"]), mine["coverage"][0]
-        side = "as promised"
-        if high < LEVEL:
-            side = "fewer than promised, so they are too narrow"
-        elif low > LEVEL:
-            side = "more than promised, so they are wider than they need be"
-        held = f"Its 90 % intervals hold {percent(value)} of the targets"
+        low, high = ends(mine["coverage"])
+        side = "fewer than promised, so they are too narrow" if high < LEVEL else "as promised"
+        side = "more than promised, so they are wider than they need be" if low > LEVEL else side
+        held = f"Its 90 % intervals hold {percent(mine['coverage'][0])} of the targets"
         return f"{held} ({percent(low)} to {percent(high)}): {side}."
     if "surplus" not in mine:
         return ""
@@ -200,13 +189,9 @@ def _between(task: Task, known: Sequence[Tested], own: Measured) -> str:
     return f"{title} differs clearly between these runs: {'; '.join(clear)}."
 
 
-def _shown(key: str, value: float) -> str:
-    return percent(value) if key == "accuracy" else number(value)
-
-
-def _size(key: str, value: float) -> str:
-    """A difference of values."""
-    return f"{100 * value:.1f} points" if key == "accuracy" else number(value)
+def _size(key: str, value: float, unit: str = "points") -> str:
+    """A difference of values, or a value with its unit."""
+    return f"{100 * value:.1f} {unit}" if key == "accuracy" else number(value)
 
 
 def digits(value: float) -> str:
@@ -229,7 +214,7 @@ def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
         rows.append([name, "simple model", *cells])
     known = [METRICS[key] for key in keys if key in METRICS]
     aims = {each.title: element("span", each.aim, class_="hint") for each in known}
-    titles = [joined(name, aims.get(name, "")) for name in map(metric.title, keys)]
+    titles = (joined(name, aims.get(name, "")) for name in map(metric.title, keys))
     head = ["run", "divergence", *titles]
     said = "; ".join(each.explained for each in known) + "."
     if own:

@@ -19,10 +19,7 @@ def page(
     logs: frozenset[str],
     importance: Mapping[str, float],
 ) -> str:
-    """A search for the least or most (`best`) of a value, as HTML.
-
-    `importance` is empty where the trials are too few to say; `logs` are settings on a log scale.
-    """
+    """A search for the least or most (`best`) of a value; `logs` are settings on a log scale."""
     done = [one for one in tried if one.state == "complete"]
     names = list(dict.fromkeys(name for one in done for name in one.settings))
     aim = best((one.value for one in done), default=math.nan)
@@ -37,9 +34,15 @@ def page(
     ]
     if values:
         drawn.insert(0, _parallel(values, [*names, "value"], logs))
+    matters = note("Fewer than ten different trials finished: too few to say.")
+    if importance:
+        bars = [{"setting": n, "importance": v, "run": "finished"} for n, v in importance.items()]
+        said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
+        options = {"field": "setting", "x": "importance"}
+        matters = charts(chart("Importance", said, bars, "bars", **options))
     parts = [
         section("Result", element("p", _verdict(done, tried, value, aim, best))),
-        section("Which settings matter", _importance(importance)),
+        section("Which settings matter", matters),
         section("Trials", charts(*drawn)),
         _trials(tried, names, value),
     ]
@@ -60,16 +63,6 @@ def _verdict(
         f"{counted} Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}; "
         f"{close} others come within 1 % of it, so the settings are known no better than that."
     )
-
-
-def _importance(importance: Mapping[str, float]) -> Html:
-    if not importance:
-        return note("Fewer than ten different trials finished: too few to say.")
-    values = [
-        {"setting": name, "importance": v, "run": "finished"} for name, v in importance.items()
-    ]
-    said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
-    return charts(chart("Importance", said, values, "bars", field="setting", x="importance"))
 
 
 def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Html:
