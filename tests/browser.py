@@ -236,6 +236,15 @@ class Page:
                 code["text"] = "\r"
             self.call("Input.dispatchKeyEvent", type=kind, **code)
 
+    def serious(self, axe: str) -> list[Any]:
+        """What axe, whose script is given, holds against the page with some weight."""
+        self.run(axe)
+        found = self.run(
+            "axe.run().then(r => r.violations.map(v => "
+            "[v.impact, v.id, v.nodes.slice(0, 3).map(n => n.html.slice(0, 150))]))"
+        )
+        return [each for each in found if each[0] in ("serious", "critical")]
+
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """A PNG of the whole page, or of what the window shows."""
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

@@ -1,8 +1,5 @@
 """The built site in a browser, from disk: `make docs` runs these after it has built it."""
 
-import shutil
-import subprocess
-import tarfile
 from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -14,7 +11,6 @@ from pages import ROOT
 
 pytestmark = pytest.mark.site
 SITE = ROOT / "site"
-AXE = "axe-core@4.14.0"
 JUDGED = [
     "index.html",
     "why-bounded.html",
@@ -152,29 +148,8 @@ def test_figures_suit_the_colours_of_the_page(chromium, dark):
     assert all(src.endswith("#only-dark" if dark else "#only-light") for src in shown)
 
 
-@pytest.fixture(scope="module")
-def axe(request):
-    """The script of axe-core, fetched once by npm."""
-    folder = request.config.cache.mkdir("axe")
-    script = folder / "package/axe.min.js"
-    if not script.is_file():
-        if shutil.which("npm") is None:
-            pytest.skip("npm is not installed: axe-core cannot be had")
-        command = ["npm", "pack", AXE, "--pack-destination", str(folder)]
-        if subprocess.run(command, capture_output=True, timeout=120).returncode:
-            pytest.skip("npm could not fetch axe-core")
-        with tarfile.open(next(folder.glob("axe-core-*.tgz"))) as archive:
-            archive.extract("package/axe.min.js", folder, filter="data")
-    return script.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", JUDGED)
 def test_axe_finds_nothing_serious(chromium, axe, name, dark):
     page = opened(chromium, name, dark)
-    page.run(axe)
-    found = page.run(
-        "axe.run().then(r => r.violations.map(v => "
-        "[v.impact, v.id, v.nodes.slice(0, 3).map(n => n.html.slice(0, 150))]))"
-    )
-    assert [v for v in found if v[0] in ("serious", "critical")] == []
+    assert page.serious(axe) == []

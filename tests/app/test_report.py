@@ -21,6 +21,7 @@ from rich.console import Console
 from scipy.stats import bootstrap, norm
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix, roc_auc_score
+from torch.distributions import Normal
 
 import browser
 from bayesdiv import JSA, KL
@@ -29,8 +30,20 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.report import charts, classes, columns, examples, quantities, reading, scores
+from bayesdiv.app.report import (
+    charts,
+    classes,
+    columns,
+    comparison,
+    examples,
+    quantities,
+    reading,
+    scores,
+    search,
+)
 from bayesdiv.app.report import page as report
+from bayesdiv.app.tuning.search import Tried
+from bayesdiv.predictive import Predictive
 from command import call
 
 EVIL = "<script>document.title = 'broken'</script>"
@@ -737,6 +750,56 @@ def test_names_with_markup_stay_inert_in_a_browser(chromium, pages):
             == page.run("document.querySelectorAll('figure.chart').length") + 5
         )
         assert page.problems == []
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """The pages of a comparison and of a search, of values made up."""
+    place, splits = tmp_path_factory.mktemp("others"), load("diabetes")
+    random = np.random.default_rng(0)
+    every, histories, forecasts = {}, {}, {}
+    for name in ("KL", EVIL):
+        measures = [dict(zip(("rmse", "nll"), random.random(2), strict=True)) for _ in range(3)]
+        every[name] = [{"test": found} for found in measures]
+        lines = [{"epoch": k, "nll": 1 / k, "validation_nll": 2 / k} for k in range(1, 9)]
+        histories[name] = [lines] * 3
+        forecast = Normal(torch.zeros(1, len(splits.test.y)), torch.ones(1))
+        forecasts[name] = [(Predictive(forecast), splits.test.y)] * 3
+    compared = comparison.page("compared", every, histories, forecasts, splits, 8)
+    states = ["complete", "pruned", "failed"]
+    tried = [
+        Tried(k, {"alpha": a, "strength": b}, a + b, states[k % 3], EVIL, 1.0, None)
+        for k, (a, b) in enumerate(random.random((30, 2)).tolist())
+    ]
+    matters = {"alpha": 0.75, "strength": 0.25}
+    searched = search.page("searched", "NLL", tried, min, frozenset({"strength"}), matters)
+    for name, page in {"compared": compared, "searched": searched}.items():
+        (place / f"{name}.html").write_text(page, encoding="utf-8")
+    return {name: place / f"{name}.html" for name in ("compared", "searched")}
+
+
+@pytest.mark.parametrize("name", ["compared", "searched"])
+def test_the_pages_of_comparisons_and_searches_open_without_errors_or_requests(
+    chromium, others, name
+):
+    address = others[name].as_uri()
+    page = chromium.open(address, width=360)
+    page.until(DRAWN)
+    assert page.run("document.scrollingElement.scrollWidth") <= 360
+    assert page.run("document.title") == name
+    assert page.problems == []
+    assert [asked for asked in page.requests if not asked.startswith("data:")] == [address]
+    assert page.run("document.querySelectorAll('figure.chart svg').length") >= 4
+
+
+@pytest.mark.slow  # axe-core comes from npm
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["numbers", "classes", "digits", "compared", "searched"])
+def test_axe_finds_nothing_serious(chromium, axe, pages, others, name, dark):
+    page = chromium.open({**pages, **others}[name].as_uri(), dark=dark)
+    page.until(DRAWN)
+    page.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    assert page.serious(axe) == []
 
 
 def luminance(colour):
