@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
+from bayesdiv.app.data.images import CEILING
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.image_recipe import IMAGES, FineTuning, ImageRecipe
 from bayesdiv.app.nets.away import Away
@@ -189,8 +190,8 @@ class Experiment:
         return Scheduled(optimizer, self.images.schedule(epochs * batches), done * batches)
 
     def batches(self, part: Part) -> Batches:
-        """The examples to learn from; pictures lie where they are used."""
-        on_device = isinstance(self.recipe, Pictured)
+        """The examples to learn from; pictures lie where they are used, unless they are many."""
+        on_device = isinstance(self.recipe, Pictured) and part.x.nbytes <= CEILING
         x, y = (each.to(self.device) for each in part) if on_device else part
         return Batches(x, y, self.training.size, self.training.seed)
 
@@ -285,6 +286,8 @@ def built(
 ) -> Experiment:
     """A fresh experiment on these data, begun with `weights`; None is a deterministic network."""
     training = settled(training, splits.num_data, splits.shape)
+    if (weights is None) != (training.pretrained is None):
+        raise ValueError("a pretrained network must be given with its weights, got one of the two")
     recipe = recipe_for(splits, training)
     balanced_by = splits.train.y if training.balance else None
     return build(recipe, splits.task, divergence, training, splits.num_data, balanced_by, weights)

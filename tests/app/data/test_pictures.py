@@ -291,6 +291,12 @@ def test_a_net_for_pictures_is_refused_for_a_table(tmp_path, capsys):
     assert "net must be left out for a table" in capsys.readouterr().err
 
 
-def test_a_search_over_a_residual_network_is_refused(tmp_path, capsys):
+def test_a_search_has_no_residual_networks_and_no_command_forgets_pretrained_weights(
+    album, tmp_path, capsys
+):
     assert call("tune", "digits", "--net", "resnet20", "--out", tmp_path / "no") == 2
-    assert "net must be conv in a search" in capsys.readouterr().err
+    assert "tune has no option --net" in capsys.readouterr().err
+    assert call("compare", album, "--pretrained", "x", "--out", tmp_path / "no") == 2
+    assert "compare has no option --pretrained" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="with its weights"):
+        trainings.train(load(album, size=8), KL(), Training(net="resnet20", pretrained="x"))

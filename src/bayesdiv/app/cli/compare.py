@@ -71,7 +71,7 @@ def parser() -> ArgumentParser:
         "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
         "that exists)",
     )
-    add_training(command, skip={"seed"})
+    add_training(command, skip={"seed", "pretrained"})
     return command
 
 

@@ -74,7 +74,7 @@ def parser() -> ArgumentParser:
     shared = "URL of a database shared with other machines (default: a file in the folder)"
     options.add_text(command, "--storage", shared)
     options.add_text(command, "--out", "folder of the results (default: tunings/NAME-DIVERGENCE)")
-    options.add_training(command)
+    options.add_training(command, skip={"net", "pretrained"})
     return command
 
 
@@ -87,8 +87,6 @@ def tune(settings: Namespace) -> None:
         raise ValueError(options.unknown("None", "or an import path"))
     if settings.trials is not None and settings.trials < 1:
         raise ValueError(f"trials must be at least 1, got {settings.trials}")
-    if settings.net != "conv":
-        raise ValueError(f"net must be conv in a search, got {settings.net}: a resnet has a recipe")
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
     training = settled(options.training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)
