@@ -13,7 +13,7 @@ A line is written to tables/losses.csv after every split and loss; a second call
 first was stopped. At the end come paired differences to KL and to λKL with 95 % intervals:
 Student's t over splits with the variance of Nadeau and Bengio, s² (1/k + n_test/n_train), since
 splits overlap. They are of the splits that every loss has; `--limit 0` writes losses.md from the
-lines there are.
+lines there are, and the page of the documentation.
 """
 
 import argparse
@@ -55,6 +55,22 @@ def candidates() -> dict[str, dict[str, dict[str, Any]]]:
             for alpha, strength in ((0.1, 1.0), (0.3, 0.3), (0.3, 1.0))
         },
     }
+
+
+PAGE = HERE.parent / "docs/concepts/losses.md"
+HEAD = """# What the divergence is worth
+
+KL, λKL, JS-G and JS-A with the same network, likelihood, schedule and stopping rule, on {tables}
+UCI tables with {splits} each. Every loss has three candidate settings (for KL: widths of the prior)
+and chooses among them on a fifth of the training rows of each split, so all have the same budget.
+The differences are paired over splits, with 95 % intervals that allow for their overlap; a loss is
+*ahead* or *behind* where the interval excludes 0.
+
+Compare with KL, and with λKL: a factor in front of KL is the simplest way to hold the weights less
+tightly, so a divergence is worth what it gains beyond that. Written by `python -m
+benchmarks.losses`, from `benchmarks/tables/losses.csv`.
+
+"""
 
 
 class Trial(NamedTuple):
@@ -155,6 +171,13 @@ def summary(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def page(rows: Rows) -> str:
+    """The page of the documentation."""
+    counts = sorted({len(own["KL"]) for own in tables_of(rows).values()})
+    splits = " to ".join(str(count) for count in dict.fromkeys([counts[0], counts[-1]]))
+    return HEAD.format(tables=len(tables_of(rows)), splits=f"{splits} splits") + summary(rows)
+
+
 def main() -> None:
     """Run what is left, then print and write the tables."""
     default = os.environ.get("BAYESDIV_DATA")
@@ -186,6 +209,8 @@ def main() -> None:
     work(run, left, path, FIELDS, given.processes, given.limit)
     table = summary(known(path))
     (given.out / "losses.md").write_text(table)
+    if given.out == HERE / "tables":
+        PAGE.write_text(page(known(path)))
     print(table)
 
 
