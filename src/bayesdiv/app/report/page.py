@@ -72,10 +72,10 @@ def _tested(runs: Sequence[reading.Run], known: Sequence[reading.Tested], tell: 
 def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
     """The two parts of uncertainty, in the mean and in the least sure and most wrong rows."""
     first = known[0]
-    said = (
-        f"Each row has its number in {first.source}, counted from 1 below the header, and the "
-        "values of that file. Choose a head to sort by it."
-    )
+    said = f"Each has its number in {first.source}."
+    if len(first.splits.shape) == 1:
+        said = f"Each row has its number in {first.source}, counted from 1 below the header, and "
+        said += "the values of that file. Choose a head to sort by it."
     if first.run.settings["data"].get("noise"):
         said += " The networks saw the inputs with noise added."
     head = ["mean over test data", *kind.parts(first)]

@@ -218,7 +218,8 @@ def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
     head = ["run", "divergence", *titles]
     said = "; ".join(each.explained for each in known) + "."
     if own:
-        said += " Below each value: its 95 % interval over resampled test rows."
+        said += " Below each value: its 95 % interval, by resampling the test rows. Training again "
+        said += "with another seed would widen it."
     return section("Metrics", table("Metrics, test data", head, rows), note(said))
 
 
