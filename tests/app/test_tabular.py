@@ -481,7 +481,7 @@ def test_a_table_that_comes_in_parts_is_learned_as_if_it_came_whole():
     np.testing.assert_allclose(std, wanted_std, rtol=0.2)
 
 
-def test_the_classes_of_a_stream_are_told_once():
+def test_the_classes_of_a_stream_are_given_once():
     X, y = load_iris(return_X_y=True)
     model = BayesianClassifier(learning_rate=0.05, batch_size=10, test_samples=20, random_state=0)
     with pytest.raises(ValueError, match="classes must be passed"):
