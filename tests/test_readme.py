@@ -8,6 +8,8 @@ import pytest
 
 from bayesdiv.app import cli
 from benchmarks import uci
+from reproduction.images import lambda_kl_baseline as lambda_kl
+from reproduction.images import training_curves
 from tools import readme
 
 ROOT = Path(__file__).parent.parent
@@ -108,6 +110,16 @@ def test_the_readme_names_what_the_forest_wins():
     assert all(
         lead.high < 0 for lead in list(readme.compared("power_plant", "nll")[1].values())[1:]
     )
+
+
+def test_the_losses_compare_with_kl_as_the_readme_says():
+    """JS is ahead of KL at strength 1; against the tuned KL the interval holds 0."""
+    assert "a KL whose strength is tuned with the same budget is level with them" in README
+    at_one = training_curves.verdict(ROOT / "results").evidence
+    assert {one.name.split(" on ")[0] for one in at_one} == {"JS-G over KL", "JS-A over KL"}
+    assert all(one.interval.low > 0 for one in at_one)
+    (tuned,) = (e for e in lambda_kl.verdict(ROOT / "results").evidence if "over λKL" in e.name)
+    assert tuned.interval.low < 0 < tuned.interval.high
 
 
 def test_the_time_of_a_fit_is_the_measured_one():
