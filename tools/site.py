@@ -29,7 +29,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     made = {script.stem: _made(script) for script in sorted(_TUTORIALS.glob("[0-9]*.py"))}
     for name, tutorial in made.items():
-        files.append(File.generated(config, f"tutorials/{name}.md", content=tutorial.markdown))
+        page = f"{tutorial.markdown}\n[This page as a script]({name}.py){{ download }}\n"
+        files.append(File.generated(config, f"tutorials/{name}.md", content=page))
+        script = (_TUTORIALS / f"{name}.py").read_text(encoding="utf-8")
+        files.append(File.generated(config, f"tutorials/{name}.py", content=script))
         for picture, svg in tutorial.pictures.items():
             _add_figure(f"tutorials/{picture}", svg, files, config)
     start = (_TUTORIALS / "index.md").read_text(encoding="utf-8")
