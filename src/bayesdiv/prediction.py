@@ -128,8 +128,10 @@ def predict_at(
         kept = tuple(drawn.detach() for drawn in weights)
         real = [tensor for tensor in leaves(given) if tensor.is_floating_point()]
         inside = kept[0].dtype if kept and real and all_random(model) else None
-        near = _converted(given, inside)
-        parts = [part for one in near for part in _parts(one, axis, batch_size)]
+        if inside is not None:
+            convert = lambda t: t.to(inside) if t.is_floating_point() else t  # noqa: E731
+            given = tree_map_only(Tensor, convert, given)
+        parts = [part for one in given for part in _parts(one, axis, batch_size)]
         made = _outputs(model, parts, axis, [kept], over, outputs)
         return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
 
@@ -140,9 +142,13 @@ def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> list[Inputs]:
         return [x]
     if not isinstance(x, DataLoader):
         return [tree_map_only(np.ndarray, _tensor, x)]
-    take = _inputs if unpack is None else lambda batch: unpack(batch)[0]
     device = next(iter(model.parameters()), torch.empty(0)).device
-    return [tree_map_only(Tensor, lambda t: t.to(device), take(batch)) for batch in x]
+    found = []
+    for batch in x:
+        paired = isinstance(batch, list | tuple) and len(batch) < 3
+        inputs = unpack(batch)[0] if unpack is not None else batch[0] if paired else batch
+        found.append(tree_map_only(Tensor, lambda t: t.to(device), inputs))
+    return found
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
@@ -151,18 +157,8 @@ def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
     return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
 
 
-def _inputs(batch: Any) -> Inputs:
-    return batch[0] if isinstance(batch, list | tuple) and len(batch) < 3 else batch
-
-
 def _gradient_wanted(x: object) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves(x))
-
-
-def _converted(x: Inputs, dtype: torch.dtype | None) -> Inputs:
-    if dtype is None:
-        return x
-    return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, x)
 
 
 def _from_seed(seed: int | None, inputs: list[Tensor]) -> AbstractContextManager[None]:

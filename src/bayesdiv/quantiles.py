@@ -255,19 +255,16 @@ def _added_up(distribution: Distribution, probability: float) -> Tensor:
     for start in range(0, MOST_COUNTS, BLOCK):
         counts = torch.arange(start, start + BLOCK, device=like.device, dtype=like.dtype)
         every = counts.view(-1, *(1,) * like.dim())
-        sums = total + _mass(distribution, every).mean(1).cumsum(0)  # (BLOCK, batch)
+        # 0 outside the support, where torch raises or extrapolates.
+        inside: Tensor = cast(Constraint, distribution.support).check(every)
+        mass = distribution.log_prob(every.where(inside, 0)).exp().where(inside, 0.0)
+        sums = total + mass.mean(1).cumsum(0)  # (BLOCK, batch)
         place = (sums < probability - 16 * torch.finfo(like.dtype).eps).sum(0)  # rounding apart
         new = found.isnan() & (place < BLOCK)
         found, total = torch.where(new, start + place.to(found), found), sums[-1]
         if not bool(found.isnan().any()):
             return found
     return _sampled(distribution, probability)
-
-
-def _mass(distribution: Distribution, counts: Tensor) -> Tensor:
-    """The probability of each count; 0 outside the support, where torch raises or extrapolates."""
-    inside: Tensor = cast(Constraint, distribution.support).check(counts)
-    return torch.where(inside, distribution.log_prob(counts.where(inside, 0)).exp(), 0.0)
 
 
 def _sampled(distribution: Distribution, probability: float) -> Tensor:

@@ -302,11 +302,6 @@ def _box_muller(one, two):
         one.to(tl.uint32, bitcast=True).to(tl.float32) * 2.3283064365386963e-10 + low, 1.0
     )
     radius = tl.sqrt(-2.0 * tl.log(unit))
-    cosine, sine = _circle(_unit(two) * TURN)
+    turn = two.to(tl.uint32, bitcast=True).to(tl.float32) * 2.3283064365386963e-10
+    cosine, sine = _circle((turn + 1.1641532182693481e-10) * TURN)
     return radius * cosine, radius * sine
-
-
-@jit
-def _unit(bits):
-    number = bits.to(tl.uint32, bitcast=True).to(tl.float32)
-    return number * 2.3283064365386963e-10 + 1.1641532182693481e-10

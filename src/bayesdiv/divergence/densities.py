@@ -90,9 +90,12 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
         return torch.where(none, -math.inf, total)
     if whole_line(distribution):
         return distribution.log_prob(points)
-    within = inside(distribution, points)
-    stand_in = _inner_point(*edges(distribution))
-    kept = torch.where(within, points, torch.as_tensor(stand_in).to(points))
+    within, (low, high) = inside(distribution, points), edges(distribution)
+    if low is None:
+        inner = 0.0 if high is None else high - 1
+    else:
+        inner = low + 1 if high is None else (low + high) / 2
+    kept = torch.where(within, points, torch.as_tensor(inner).to(points))
     return torch.where(within, _log_prob(distribution, kept), -math.inf)
 
 
@@ -127,12 +130,6 @@ def parameter(distribution: Distribution) -> Tensor:
     if isinstance(distribution, families.TransformedDistribution):
         return parameter(distribution.base_dist)
     return distribution.mean
-
-
-def _inner_point(low: Tensor | float | None, high: Tensor | float | None) -> Tensor | float:
-    if low is None:
-        return 0.0 if high is None else high - 1
-    return low + 1 if high is None else (low + high) / 2
 
 
 def places(distribution: Distribution) -> list[tuple[Tensor, Tensor]]:

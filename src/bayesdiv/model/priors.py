@@ -73,17 +73,15 @@ class Prior(nn.Module):
 
 def side_by_side(priors: Sequence[Prior], weights: int) -> Prior:
     """One prior for several trials, each with its own parameters, stored as they are stored."""
-    first = priors[0]
-    parameters = {name: _together(priors, name, weights) for name in first.names}
+    first, parameters = priors[0], {}
+    for name in first.names:
+        values = [getattr(prior, name).reshape(-1) for prior in priors]
+        if len({value.shape for value in values}) > 1:
+            values = [prior.expanded(name).expand(weights) for prior in priors]
+        parameters[name] = torch.stack(
+            values
+        )  # (trials, 1), (trials, tensors) or (trials, weights)
     return Prior(first.family, layout=first.layout, **parameters)
-
-
-def _together(priors: Sequence[Prior], name: str, weights: int) -> Tensor:
-    """A parameter of all trials, (trials, 1), (trials, tensors) or (trials, weights)."""
-    values = [getattr(prior, name).reshape(-1) for prior in priors]
-    if len({value.shape for value in values}) > 1:
-        values = [prior.expanded(name).expand(weights) for prior in priors]
-    return torch.stack(values)
 
 
 class ScaleMixture(nn.Module):

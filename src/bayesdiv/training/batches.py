@@ -76,7 +76,12 @@ class Batches:
 
     def places(self) -> Iterator[Tensor]:
         """Where the examples of each batch stand, (size,) or (trials, size), on their device."""
-        order = self._order().to(self.y.device, non_blocking=True)
+        if self.seeds is None:
+            order = _permutation(self.rows, int(self.seed), self.epoch)  # type: ignore[arg-type]
+        else:  # one per trial, from its own seed
+            drawn = {own: _permutation(self.rows, own, self.epoch) for own in {*self.seeds}}
+            order = torch.stack([drawn[own] for own in self.seeds])
+        order = order.to(self.y.device, non_blocking=True)
         return iter(order.split(self.size, -1)[: len(self)])
 
     def gathered(self, places: Tensor) -> Batch:
@@ -89,13 +94,6 @@ class Batches:
             x = tree_map_only(Tensor, lambda tensor: _taken(tensor, places, trial), self.x)
         x = x if self.transform is None else self.transform(x)
         return x, _taken(self.y, places, trial)
-
-    def _order(self) -> Tensor:
-        """A permutation, or one per trial from its own seed."""
-        if self.seeds is None:
-            return _permutation(self.rows, int(self.seed), self.epoch)  # type: ignore[arg-type]
-        drawn = {own: _permutation(self.rows, own, self.epoch) for own in dict.fromkeys(self.seeds)}
-        return torch.stack([drawn[own] for own in self.seeds])
 
 
 def _permutation(rows: int, seed: int, epoch: int) -> Tensor:

@@ -143,7 +143,9 @@ def fit(
     objective.prepare(model)  # after the move: a rule may depend on the device
     module, optimizer, batches = place.prepare(LossModule(model, objective), optimizer, batches)
     module = module if transform is None else transform(module)
-    feed = _feed(batches, unpack, place)
+    feed = _Loaded(batches, pair if isinstance(batches, Batches) else unpack, place)
+    if isinstance(batches, Batches) and batches.y.device == place.device:
+        feed = _Gathered(batches, pair, place)
     update = Eager() if step is None else step
 
     def loss_of(*arguments: Any) -> Loss:
@@ -254,13 +256,6 @@ class _Gathered(_Loaded):
 
     def opened(self, places: Tensor, share: float = 1.0) -> tuple[Any, ...]:
         return (*self.batches.gathered(places), share)
-
-
-def _feed(batches: Iterable[Any], unpack: Unpack, place: Place) -> _Loaded:
-    if not isinstance(batches, Batches):
-        return _Loaded(batches, unpack, place)
-    near = batches.y.device == place.device
-    return _Gathered(batches, pair, place) if near else _Loaded(batches, pair, place)
 
 
 class _Sums:

@@ -8,7 +8,6 @@ from bayesdiv.draws import Inputs
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
-from bayesdiv.predictive import Predictive
 
 
 class Labelled(nn.Module):
@@ -60,15 +59,11 @@ class Labelled(nn.Module):
             outputs=objective.outputs,
         )
         made = predictive.probabilities.log() if predictive.discrete else predictive.mean
-        return {**self._loss(predictive, labels), "logits": made}
-
-    def _loss(self, predictive: Predictive, labels: Tensor | None) -> dict[str, Tensor]:
-        """The mean over the labels that count; nothing where there are none."""
         if labels is None:
-            return {}
-        likelihood = self.objective.likelihood
+            return {"logits": made}
+        likelihood = objective.likelihood
         counted = likelihood.counted(labels) if isinstance(likelihood, Likelihood) else None
         if counted is None:
-            return {"loss": -predictive.log_prob(labels).mean()}
+            return {"loss": -predictive.log_prob(labels).mean(), "logits": made}
         each = predictive.log_prob(labels.where(counted, 0))
-        return {"loss": -each[counted].mean()}
+        return {"loss": -each[counted].mean(), "logits": made}
