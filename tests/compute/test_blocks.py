@@ -51,6 +51,26 @@ def test_the_first_of_many_draws_is_the_only_draw_of_the_same_seed():
     assert torch.equal(draw(q, 3, seed=SEED)[0], draw(q, 1, seed=SEED)[0])
 
 
+def test_draws_of_one_generator_do_not_depend_on_each_other():
+    q = posterior(100_001)
+    noise = noise_of(draw(q, 4, seed=SEED), q)
+    assert (noise.corrcoef() - torch.eye(4)).abs().max() < 5 / 100_001**0.5
+
+
+def test_scales_that_are_known_are_not_computed_again(monkeypatch):
+    q = posterior(MANY)
+    wanted = draw(q, 2, seed=SEED)
+    slopes = torch.autograd.grad(wanted.square().sum(), (q.loc, q.rho))
+    assert torch.equal(q.scale, softplus(q.rho))
+    monkeypatch.setattr(blocks, "softplus", None)
+    found = draw(q, 2, seed=SEED)
+    assert torch.equal(found, wanted)
+    for one, two in zip(
+        torch.autograd.grad(found.square().sum(), (q.loc, q.rho)), slopes, strict=True
+    ):
+        assert torch.equal(one, two)
+
+
 @sizes
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
