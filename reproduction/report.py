@@ -64,7 +64,7 @@ WHY = {
     "test_accuracy": "here the lead of JS-A shrinks as the noise grows, because KL underfits most "
     "at low noise",
     "deterministic_baseline": "the gap of KL is smaller than that of JS, not larger",
-    "lambda_kl_baseline": "with equal budgets the tuned λKL is level with the JS losses",
+    "lambda_kl_baseline": "with equal budgets, λKL cannot be distinguished from the JS losses",
     "unmodified_js": "the search chose α = ½ for JS-A, where nothing is modified",
     "cifar100": "one fold has no interval",
     "time_per_epoch": "our rule for JS-A needs no samples",
