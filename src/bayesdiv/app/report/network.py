@@ -145,7 +145,11 @@ def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     """What was trained, and every setting of every run as it is kept with it."""
     names = ("training", "validation", "testing")
     parts = zip(names, known[0].splits.parts, strict=True) if known else ()
-    about = [f"Target {runs[0].settings['target']}: {runs[0].task.description}."]
+    shape, told = runs[0].settings["shape"], runs[0].settings["encoder"]
+    inputs = f"images of {' × '.join(map(str, shape[1:]))} pixels, channels: {shape[0]}"
+    if len(shape) == 1:
+        inputs = f"{len(told['columns'])} columns as {shape[0]} numbers"
+    about = [f"Target {runs[0].settings['target']}: {runs[0].task.description}; inputs: {inputs}."]
     about += [f"Rows: {', '.join(f'{len(p.y):,} for {name}' for name, p in parts)}."] * bool(known)
     kept = [
         {"divergence": run.loss, "network": str(run.experiment.recipe)}
