@@ -59,11 +59,8 @@ def _verdict(measures: Measures, keys: Sequence[str], share: float) -> list[str]
     clear = [f"{name} has clearly the best {title}." for title, name in best.items() if name]
     open_ = [title for title, name in best.items() if name is None]
     none = f"No row is clearly better than every other in {' or '.join(open_)}." if open_ else ""
-    return [
-        *clear,
-        none,
-        f"Clearly: the 95 % interval of the difference over {seeds} splits leaves out 0.",
-    ]
+    said = f"Clearly: the 95 % interval of the difference over {seeds} splits leaves out 0."
+    return [*clear, none, said]
 
 
 def _metrics(measures: Measures, keys: Sequence[str], share: float) -> Html:

@@ -160,9 +160,8 @@ def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     every = dict.fromkeys(name for each in kept for name in each)
     head = ["setting", *(run.name for run in runs)]
     cells = ([name, *(each.get(name, "–") for each in kept)] for name in every)
-    whole = element("div", table("Settings in full", head, cells), class_="long")
-    folded = element("details", element("summary", "Settings in full"), whole)
-    return section("Settings", note(" ".join(about)), folded)
+    whole = element("summary", "Settings in full"), table("Settings in full", head, cells)
+    return section("Settings", note(" ".join(about)), element("details", *whole, class_="long"))
 
 
 def _text(value: object) -> str:

@@ -84,12 +84,10 @@ def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Htm
 
 def _trials(tried: Sequence[Any], names: Sequence[str], value: str) -> Html:
     body = []
-    for one in tried:
-        if one.state == "waiting":
-            continue
+    for one in (each for each in tried if each.state != "waiting"):
         cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
         cells += ["" if one.value is None else number(one.value), one.state, one.reason]
-        head = element("th", str(one.number), scope="row")
-        body.append(element("tr", head, (element("td", cell) for cell in cells)))
-    head_row = ["trial", *names, value, "state", "reason"]
-    return section("All trials", boxed("All trials", head_row, body, class_="sortable"))
+        row = (element("td", cell) for cell in cells)
+        body.append(element("tr", element("th", str(one.number), scope="row"), row))
+    heads = ["trial", *names, value, "state", "reason"]
+    return section("All trials", boxed("All trials", heads, body, class_="sortable"))
