@@ -286,7 +286,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         sample_weight: ArrayLike | None,
         classes: ArrayLike | None,
     ) -> Self:
-        table = getattr(y, "ndim", np.ndim(y)) > 1
+        table = (y if hasattr(y, "ndim") else np.asarray(y)).ndim > 1
         several = table and type_of_target(y, input_name="y") == "multilabel-indicator"
         x, label = self._read(X, y, multi_output=several)
         label = cast(Any, label).toarray() if hasattr(label, "toarray") else label
