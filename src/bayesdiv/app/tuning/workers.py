@@ -68,11 +68,14 @@ def _work(objective: Objective, search: Search, tell: Tell | None) -> None:
     """Run trials until all that were planned are finished, by whichever worker."""
     with studies.opened(search) as study:
 
-        def run(trial: Trial) -> float:
+        def wanted(trial: Trial) -> float:
             if trial.number not in {t.number for t in studies.counted(study, search.trials)}:
                 raise _Surplus
             _told(study, tell)
-            return _value(objective, study, trial)
+            return objective(trial)
+
+        def run(trial: Trial) -> float:
+            return _value(wanted, study, trial)
 
         while True:
             optuna.storages.fail_stale_trials(study)
@@ -100,7 +103,7 @@ def _value(objective: Objective, study: optuna.Study, trial: Trial) -> float:
     """The value of a trial; what went wrong is kept with it."""
     try:
         return _number(objective(trial))
-    except (optuna.TrialPruned, UpdateFinishedTrialError):
+    except (optuna.TrialPruned, UpdateFinishedTrialError, _Surplus):
         raise
     except Diverged as error:
         trial.set_user_attr("reason", str(error))
