@@ -18,8 +18,9 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_house.py
 
+# One thread: the tutorials are small, and threads that wait for each other count as computing.
 docs: $(VENV)/.docs
-	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest -q -m site tests/test_site.py
 
 # The tables and figures of the paper, from the committed results, into reproduced/.

@@ -11,6 +11,7 @@ from bayesdiv.divergence import JSG, Divergence
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.layout import Where
+from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import AroundStart, PriorFor
 from bayesdiv.model.recipes import WeightDecayPrior, matrices, pull
 from bayesdiv.objective.objective import Objective
@@ -80,9 +81,15 @@ class ImageRecipe:
         def rate(value: float) -> Tensor:  # which a recorded step follows
             return torch.tensor(value, device=device)
 
-        if objective.divergence is None:
-            how = {"momentum": 0.9, "nesterov": True, "weight_decay": self.decay}
-            return SGD(model.parameters(), rate(self.lr), fused=on_gpu or None, **how)
+        if not any(isinstance(module, MeanField) for module in model.modules()):
+            return SGD(
+                model.parameters(),
+                rate(self.lr),
+                0.9,
+                weight_decay=self.decay,
+                nesterov=True,
+                fused=on_gpu or None,
+            )
         num_data = objective.num_data
         strength = self.strength(num_data)
         return Natural(

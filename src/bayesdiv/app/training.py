@@ -22,6 +22,7 @@ from bayesdiv.training.fit import Epoch, EpochLoss, fit
 UNLIKE = "unlike.json"  # which rows are unlike those of the run
 MOST_COLUMNS = 300  # of x; the squared number of these is written
 MOST_SCORES = 2000  # distances of validation rows, enough for false alarms of 1 in 1,000
+_RUNNING = 40  # updates per epoch below which running statistics lag behind the weights
 
 
 def train(
@@ -80,6 +81,8 @@ def _trained(
             total, nll, divergence = epoch.loss
             shift = splits.task.log_scale
             epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
+            if experiment.images is not None and len(batches) < _RUNNING:
+                experiment.estimate_statistics(splits.train)
             keeper.after(epoch, evaluate(experiment, splits, splits.validation, experiment.watch))
             tell(epoch)
         keeper.restore_best()

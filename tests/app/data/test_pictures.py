@@ -1,6 +1,7 @@
 """Folders and tables of pictures: what is read, what is refused, and all commands on them."""
 
 import json
+import math
 import os
 import struct
 import zlib
@@ -241,6 +242,22 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been_stopped(album, tmp_pat
     parts, _ = trainings.train(splits, KL(), how, folder=tmp_path)
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, parts.model.state_dict()[name]), name
+
+
+def test_a_plain_network_learns_by_sgd_and_is_compared(album, tmp_path):
+    experiment, result = trainings.train(
+        load(album, size=8), None, Training(epochs=1, net="resnet20", test_samples=2)
+    )
+    assert isinstance(experiment.optimizer(), torch.optim.SGD)
+    assert result["test"]["nll"] < math.inf
+
+
+def test_epochs_are_judged_with_the_statistics_of_their_own_weights(album):
+    """Few updates leave running statistics near their start: the epochs are judged without them."""
+    how = Training(epochs=2, net="resnet20", test_samples=2)
+    experiment, result = trainings.train(load(album, size=8), None, how)
+    best = experiment.history[result["best_epoch"] - 1]
+    assert best["validation_nll"] == pytest.approx(result["validation"]["nll"], abs=0.05)
 
 
 def test_new_pictures_are_predicted_and_broken_ones_have_their_reason(trained, album, tmp_path):
