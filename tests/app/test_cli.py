@@ -91,7 +91,7 @@ def test_compare_of_classes_counts_false_negatives_and_a_single_seed_earns_no_st
     assert call("compare", classes, "--target", "y", *arguments) == 0
     out = capsys.readouterr().out
     assert "missed" in out
-    assert "no row is better than every other" in out
+    assert "no row is marked, as one seed has no interval" in out
 
 
 def test_compare_reads_the_file_once(numbers, monkeypatch):
@@ -768,6 +768,20 @@ def test_tune_shows_its_trials_and_what_the_best_is_worth_on_test_data(numbers, 
     assert Path("tunings/numbers-JSA/search.html").read_text().startswith("<!doctype html>")
 
 
+def test_the_command_that_tune_ends_with_predicts(numbers, capsys):
+    assert call("tune", numbers, "--target", "y", "--trials", "2", *QUICK) == 0
+    said = capsys.readouterr().out.split("bayesdiv predict")[1].split()
+    assert call("predict", *said[:4]) == 0
+    assert Path("predicted.csv").exists()
+
+
+def test_the_help_of_tune_says_when_alpha_is_searched_and_how_a_range_is_given(capsys):
+    assert call("tune", "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "that of JSA only with --alpha_range or --search optuna" in out
+    assert "range to search, such as 0 1" in out
+
+
 def test_a_terminal_shows_how_far_a_search_has_come(numbers, monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, height=11)
     monkeypatch.setattr(importlib.import_module("bayesdiv.app.cli.tune"), "errors", screen)
@@ -964,7 +978,8 @@ BAD_DATA = [
     ("t.csv", good, ["--header", "perhaps"], "header must be yes or no, got perhaps"),
     ("t.csv", good, ["--decimal", "x"], "decimal must be . or , got x"),
     ("t.csv", good, ["--split", "y"], "split must be time:COLUMN or group:COLUMN, got y"),
-    ("t.csv", good, ["--test", "none.csv"], "must be a file that exists, got none.csv"),
+    ("t.csv", good, ["--test", "none.csv"], "the file none.csv does not exist"),
+    ("t.csv", good, ["--target", "y", "--drop", "y"], "the target 'y' cannot be dropped"),
     ("t.csv", good, ["--drop", "z"], "t.csv must have the column 'z'"),
     ("one.csv", lambda p: table(y="same").to_csv(p, index=False), [], "same"),
     ("t.csv", good, ["--target", "yy"], "'yy'"),
@@ -1138,6 +1153,7 @@ def test_help_says_what_to_type_and_no_types(capsys):
     [
         (["train", "diabetes", "--out", "run", "--batchsize", "3"], "did you mean --batch_size?"),
         (["predict", "run", "x.csv", "-o", "y.csv", "--levl=3"], "did you mean --level?"),
+        (["tune", "pics", "--net", "resnet20"], "no option --net; see bayesdiv tune --help"),
         (["show", "run", "--zzz"], "show has no option --zzz; see bayesdiv show --help"),
         (["show", "run", "more"], "show does not take 'more'; see bayesdiv show --help"),
         (["train", "diabetes", "--out", "run", "--hidden", "wide"], "such as 50,50, got wide"),

@@ -182,11 +182,10 @@ def _surplus(command: str, given: str) -> str:
     """What to say of an option that a command does not have."""
     if not given.startswith("-"):
         return f"{command} does not take {given!r}; see bayesdiv {command} --help"
-    known = [
-        name for action in _module(command).parser()._actions for name in action.option_strings
-    ]
-    close = difflib.get_close_matches(given, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"see bayesdiv {command} --help"
+    actions = _module(command).parser()._actions
+    known = {name.lstrip("-"): name for action in actions for name in action.option_strings}
+    close = difflib.get_close_matches(given.lstrip("-"), known, n=1, cutoff=0.65)
+    hint = f"did you mean {known[close[0]]}?" if close else f"see bayesdiv {command} --help"
     return f"{command} has no option {given}; {hint}"
 
 

@@ -196,7 +196,8 @@ def _comparison_table(
         if beside and name == list(results)[-1]:
             table.add_section()
     lacking = [key for key in keys if any(key not in run for run in ended)]
-    table.caption = escape(_caption(keys, splits, any(best.values()), lacking))
+    won = any(best.values()) if settings.seeds > 1 else None
+    table.caption = escape(_caption(keys, splits, won, lacking))
     return table
 
 
@@ -233,10 +234,13 @@ def _row(
     return [escape(label), *cells, f"{seconds:.{1 if seconds >= 1 else 2}f}"]
 
 
-def _caption(keys: Sequence[str], splits: Splits, won: bool, lacking: Sequence[str]) -> str:
+def _caption(keys: Sequence[str], splits: Splits, won: bool | None, lacking: Sequence[str]) -> str:
+    """What the marks and columns mean; `won` is None where a single seed decides nothing."""
     parts = ["* better than every other row: the 95 % interval of the difference excludes 0"]
     if not won:
         parts = ["no row is better than every other beyond the 95 % interval of the difference"]
+    if won is None:
+        parts = ["no row is marked, as one seed has no interval: give --seeds 3 or more"]
     if "coverage" in keys:
         parts.append("coverage: share of targets inside the 90 % interval; best near 0.9")
     if "false_negative_rate" in keys and isinstance(splits.task, Classification):

@@ -45,7 +45,8 @@ def parser() -> ArgumentParser:
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",
     )
     options.add_data(command)
-    options.add_divergence(command, "JSA", "; its alpha is searched if it has one")
+    searched = "; its alpha is searched, that of JSA only with --alpha_range or --search optuna"
+    options.add_divergence(command, "JSA", searched)
     command.add_argument(
         "--search",
         type=str,
@@ -69,7 +70,7 @@ def parser() -> ArgumentParser:
     )
     how: Any = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
     for name, usual in RANGES.items():
-        ends = [usual.low, usual.high]
+        ends = f"{usual.low:g} {usual.high:g}"
         command.add_argument(f"--{name}_range", **how, help=f"range to search, such as {ends}")
     shared = "URL of a database shared with other machines (default: a file in the folder)"
     options.add_text(command, "--storage", shared)
@@ -149,7 +150,7 @@ def _population(
     output.print(table)
     shares = ", ".join(f"trial {number} {share:.0%}" for number, share in grown.shares.items())
     say(f"Run: {run}, the average of {shares}; predict with")
-    say(f"  bayesdiv predict {run} {settings.data}")
+    say(f"  bayesdiv predict {run} {settings.data} -o predicted.csv")
     test = {"population": measured, "given": beside}
     runs.write_json(folder / results.RESULT, {"best": grown.best._asdict(), "test": test})
 

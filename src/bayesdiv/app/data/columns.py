@@ -210,14 +210,14 @@ def numbers_of(column: "Series") -> NDArray[np.float64]:
     return values
 
 
-def check_text(column: "Series") -> None:
+def check_text(column: "Series", remedy: str | None = None) -> None:
     """Complain of text that is numbers but for a few values, or for decimal commas."""
     wrong = _odd_ones(column)
     if wrong.mean() >= FEW_ODD_ONES:
         still = np.isnan(parsed(pointed(column)))
         wrong &= ~still if still.mean() < 0.5 else False
     if wrong.any():
-        raise _no_number(column, int(wrong.argmax()))
+        raise _no_number(column, int(wrong.argmax()), remedy=remedy)
 
 
 def _odd_ones(column: "Series") -> NDArray[np.bool_]:
@@ -246,7 +246,9 @@ def _check_all(column: "Series", values: NDArray[np.float64], called: str) -> No
         raise _no_number(column, int(wrong[0]), called)
 
 
-def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError:
+def _no_number(
+    column: "Series", row: int, called: str = "numbers", remedy: str | None = None
+) -> DataError:
     """What to say of a value that is not a number."""
     got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"
@@ -255,10 +257,10 @@ def _no_number(column: "Series", row: int, called: str = "numbers") -> DataError
         either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += " with decimal points, not decimal commas"
         return DataError(f"{rule}, {got}: give --decimal ,{either}")
-    return DataError(
-        f"{rule}, {got}: correct or remove it, fill it with --impute, or drop the column with "
-        f"--drop {column.name}"
+    usual = (
+        f"correct or remove it, fill it with --impute, or drop the column with --drop {column.name}"
     )
+    return DataError(f"{rule}, {got}: {remedy or usual}")
 
 
 def _shown(value: object) -> object:

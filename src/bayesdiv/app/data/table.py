@@ -120,6 +120,10 @@ def checked(
     if len(frame) < FEWEST_ROWS:
         raise DataError(f"{name} must have at least {FEWEST_ROWS} rows, got {len(frame)}")
     dropped = [known_column(column, frame, name) for column in drop]
+    if target in dropped:
+        raise DataError(
+            f"the target {target!r} cannot be dropped: choose another --target or --drop"
+        )
     frame, notes = _without(frame, name, dropped, [target, apart.column if apart else None])
     if target is None:
         target = str(frame.columns[-1])
@@ -196,7 +200,7 @@ def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tup
             "--target"
         )
     if task is not Classification:
-        check_text(column)
+        check_text(column, "correct or remove that row")
     found, why = (task, ()) if task else _decided(column)
     found.check(column)
     return found, why
@@ -205,10 +209,17 @@ def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tup
 def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ...]]:
     """The table with odd values among numbers missing, and how many are to be filled."""
     names = [name for name in frame.columns if name != target]
-    frame = frame.assign(**{name: columns.without_odd_ones(frame[name]) for name in names})
+    given = frame
+    frame = given.assign(**{name: columns.without_odd_ones(given[name]) for name in names})
     counts = {name: int(count) for name, count in frame[names].isna().sum().items() if count}
-    listed = ", ".join(f"{count} in {name!r}" for name, count in counts.items())
-    return frame, (f"missing values are filled and marked: {listed}",) if counts else ()
+    listed = [", ".join(f"{count} in {name!r}" for name, count in counts.items())]
+    for name in names:
+        odd = given[name][frame[name].isna() & given[name].notna()]
+        if len(odd):
+            said = "is not a number:" if len(odd) == 1 else "are not numbers, such as"
+            where = f"{odd.iloc[0]!r} in row {odd.index[0] + 1}"
+            listed.append(f"{len(odd)} in {name!r} {said} {where}")
+    return frame, (f"missing values are filled and marked: {'; '.join(listed)}",) if counts else ()
 
 
 def _decided(target: "Series") -> tuple[type[Task], tuple[str, ...]]:
