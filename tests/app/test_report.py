@@ -212,6 +212,24 @@ def test_the_verdict_compares_with_simple_models_and_states_the_draws(made, page
     assert text.index("Verdict") < text.index("Metrics") < text.index("Settings")
 
 
+def test_the_verdict_tells_by_what_and_on_which_rows_a_run_is_calibrated(made, tmp_path):
+    run = shutil.copytree(made / "numbers" / "kl", tmp_path / "kl")
+    assert "It is calibrated" not in read(report.page([run])).text
+    assert call("calibrate", run) == 0
+    said = read(report.page([run])).text
+    assert "It is calibrated (conformal, fitted to these very 16 test rows)." in said
+    assert "proves nothing" in said
+    assert not re.search(r"Its 90 % intervals hold [^:]*\): (as|more|fewer)", said)
+    other = tmp_path / "held.csv"
+    frame(90)[80:].to_csv(other, index=False)
+    assert call("calibrate", run, other) == 0
+    said = read(report.page([run])).text
+    assert "It is calibrated (conformal, fitted to the 10 rows of held.csv)." in said
+    assert "proves nothing" not in said
+    assert call("evaluate", run, other, "--out", tmp_path / "new.html") == 0
+    assert "these very 10 rows of held.csv" in read(tmp_path / "new.html").text
+
+
 def test_a_difference_whose_interval_holds_0_is_called_not_clear():
     counts = scores.resamples(200)
     noise = np.random.default_rng(0).normal(size=200)

@@ -46,7 +46,7 @@ def calibrate(settings: Namespace) -> None:
         x, y = reloaded(experiment, told, settings.run).test
         note("fitted to the test rows, so their metrics say less about new rows from now on")
     with owned(folder):
-        found = calibrated.fit(folder, experiment, x, y, settings.kind)
+        found = calibrated.fit(folder, experiment, x, y, settings.kind, settings.new or "")
     count = len(y)
     if isinstance(found, Levels):
         kind = "intervals" if found.score else "sets"

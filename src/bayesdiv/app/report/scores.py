@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayesdiv.app import metric
+from bayesdiv.app import calibrated, metric
 from bayesdiv.app.baselines import forecasts
 from bayesdiv.app.report.markup import Content, Html, element, joined, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
@@ -113,7 +114,7 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     for one in known:
         name = joined(element("b", one.run.label), ": ") if count > 1 else ""
         mine, others = own[one.run.name], beside if _same_rows(one, first) else {}
-        said.append(element("p", name, f"{_good(task, mine, others)} {_sure(mine)}"))
+        said.append(element("p", name, f"{_good(task, mine, others)} {_sure(mine, one)}"))
     if count > 1:
         said.append(element("p", _between(task, known, own)))
     return section("Verdict", element("div", said, class_="verdict"))
@@ -154,13 +155,39 @@ def against(key: str, mine: Array, other: Array, name: str) -> str:
     return f"{size} ({_size(key, near)} to {_size(key, far)})"
 
 
-def _sure(mine: Mapping[str, Array]) -> str:
+def _calibrated(one: Tested) -> tuple[str, bool]:
+    """By what a run is calibrated, in words, and whether that was fitted to the rows of `one`."""
+    told, own = calibrated.fitted(one.run.folder), False
+    parts = []
+    for each in told:
+        if "rows" not in each:
+            parts.append(f"{each['kind']}, fitted to rows that are not recorded")
+            continue
+        same = each["sha256"] == calibrated.digest(*one.part)
+        own = own or same
+        what = f"{each['rows']:,} rows of {Path(each['source']).name}"
+        what = what if each["source"] else f"{each['rows']:,} test rows"
+        parts.append(f"{each['kind']}, fitted to {'these very' if same else 'the'} {what}")
+    return (f"It is calibrated ({'; '.join(parts)})." if parts else ""), own
+
+
+def _sure(mine: Mapping[str, Array], one: Tested) -> str:
+    said, own = _calibrated(one)
+    text = _promised(mine, judged=not own)
+    if own:
+        said += " How well its intervals or probabilities hold on them therefore proves nothing: "
+        said += "only rows that neither training nor calibration used can show that."
+    return f"{text} {said}".strip()
+
+
+def _promised(mine: Mapping[str, Array], *, judged: bool) -> str:
     if "coverage" in mine:
         low, high = ends(mine["coverage"])
         side = "fewer than promised, so they are too narrow" if high < LEVEL else "as promised"
         side = "more than promised, so they are wider than they need be" if low > LEVEL else side
         held = f"Its 90 % intervals hold {percent(mine['coverage'][0])} of the targets"
-        return f"{held} ({percent(low)} to {percent(high)}): {side}."
+        held += f" ({percent(low)} to {percent(high)})"
+        return f"{held}: {side}." if judged else f"{held}."
     if "surplus" not in mine:
         return ""
     gap, (low, high) = mine["surplus"][0], ends(mine["surplus"])
@@ -168,7 +195,7 @@ def _sure(mine: Mapping[str, Array]) -> str:
     points = " to ".join(f"{100 * end:.1f}" for end in (low, high))
     return (
         f"Its mean confidence is {100 * abs(gap):.1f} points {'above' if gap > 0 else 'below'} its "
-        f"accuracy (difference {points}): {side}."
+        f"accuracy (difference {points}){f': {side}' if judged else ''}."
     )
 
 
