@@ -46,8 +46,8 @@ axes.legend()
 # %% [markdown]
 # ## Classes, and when to ask a person
 #
-# For classes there are probabilities. A prediction that is hardly more likely than its opposite is a reason to ask a person: here the least
-# certain tenth of 143 tumours goes to one.
+# For classes there are probabilities. A prediction that is hardly more likely than the other class is a reason to ask a person: here the least
+# certain tenth of 143 tumours is passed on to a doctor.
 # %%
 from sklearn.datasets import load_breast_cancer
 
@@ -61,6 +61,7 @@ print(f"right: all {right.mean():.1%}, the surest 90 % {right[sure].mean():.1%}"
 # %% [markdown]
 # ## Take away
 #
-# - `predict_interval` is the method that an ordinary regressor does not have; count how often it is right before you rely on it.
-# - The same from the command line: `bayesdiv train table.csv --target progress`, then `bayesdiv predict`.
+# - `predict_interval` is the method that an ordinary regressor does not have; check how often the target lies inside before you rely on it.
+# - The same from the command line: `bayesdiv train table.csv --target progress --out runs/first`, then `bayesdiv predict runs/first new.csv -o predicted.csv`.
+#   If cells are missing, `--impute` fills and marks them.
 # - Intervals that keep their promise by construction: [conformal predictions](07_conformal.md).

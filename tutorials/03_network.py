@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Your network: convolutions, recurrence, attention
 #
-# `bayesianize` does not care what a module is made of. Three networks, one call each, one loop for all.
+# `bayesianize` does not care what a module is made of. Here it takes three networks, with one call each, and one loop trains them all.
 # %%
 import matplotlib.pyplot as plt
 import torch
@@ -95,5 +95,5 @@ for row, (name, predictive) in zip(panels, found.items()):
 #
 # - The network stays yours: one call around it, and the same loop for all.
 # - `fit` and `predict` take a `DataLoader` in place of `Batches` and tensors. Batches may be tuples or dictionaries, and models may return objects with `logits`.
-# - `bayesianize(module, prior, where=…)` takes a rule for the names of the tensors that become random; the others are trained as before.
+# - `bayesianize(module, prior, where=…)` takes a rule that picks, by name, the tensors that become random; the others are trained as before.
 # - Details: [your own network](../howto/your-network.md); only the last layer: [a pretrained network](08_last_layer.md).

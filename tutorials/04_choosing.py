@@ -63,9 +63,9 @@ for name, values in found.items():
 # %% [markdown]
 # ## Take away
 #
-# Read the figure sideways: the curves have the same shape and are shifted against each other, because near the prior JS-A with α = ½ pulls with
+# Read the figure sideways: the curves have the same shape and are shifted relative to each other, because near the prior JS-A with α = ½ pulls with
 # a quarter of KL's force. Tuned, they end close together. At λ = 1 they do not, and that is how most comparisons are made.
 #
 # On your own data `bayesdiv tune table.csv --target y --divergence JSA` searches λ, the learning rate and the width of the prior, and averages the
 # best settings; `--alpha_range 0.1 0.6` adds α.
-# [Which α, which λ, when KL](../concepts/choosing.md) has the reasons.
+# [Which α, which λ, and when to use KL](../concepts/choosing.md) has the reasons.

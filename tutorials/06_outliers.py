@@ -54,5 +54,5 @@ axes.legend()
 # %% [markdown]
 # ## Take away
 #
-# An AUROC of 1 means that the score separates the two without a mistake, 0.5 is chance. `bayesdiv.outliers` has further scores and sets a threshold with a stated
+# An AUROC of 1 means that the score separates the two without a mistake; 0.5 is chance. `bayesdiv.outliers` has further scores and sets a threshold with a stated
 # rate of false alarms; `bayesdiv predict` adds such a column to every table.
