@@ -343,7 +343,7 @@ def test_confusion_and_auc_are_those_of_scikit_learn(made, pages):
         wanted = confusion_matrix(one.y.numpy(), probabilities.argmax(1))
         assert [value["rows"] for value in shown] == wanted.flatten().tolist()
         area = roc_auc_score(one.y.numpy(), probabilities[:, 1])
-        assert re.search(rf"area under the curve: .*\b{name} {area:.4g}\b", page)
+        assert re.search(rf"area under the curve .*\b{area:.2f} \({name}\)", page)
 
 
 def test_examples_are_ordered_by_entropy_and_are_rows_of_the_file_as_it_has_them(made, pages):
@@ -794,6 +794,48 @@ def others(tmp_path_factory):
     for name, page in {"compared": compared, "searched": searched}.items():
         (place / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: place / f"{name}.html" for name in ("compared", "searched")}
+
+
+def searched(*values):
+    tried = [Tried(k, {"alpha": 0.5}, v, "complete", "", 1.0, None) for k, v in enumerate(values)]
+    return search.page("searched", "NLL", tried, min, frozenset(), {})
+
+
+def test_a_search_says_how_many_trials_come_close_and_has_no_empty_column():
+    assert "no other comes within 1 % of it." in searched(1.0, 2.0)
+    assert "1 other comes within 1 % of it, so" in searched(1.0, 1.001, 2.0)
+    assert tables(searched(1.0, 2.0), "All trials")[0][0] == ["trial", "alpha", "NLL", "state"]
+
+
+def compared(*measures):
+    """The page of a comparison of KL over seeds with these metrics."""
+    splits = load("diabetes")
+    forecast = Predictive(Normal(torch.zeros(1, len(splits.test.y)), torch.ones(1)))
+    lines = [{"epoch": k, "nll": 1.0, "validation_nll": 2.0} for k in (1, 2)]
+    return comparison.page(
+        "compared",
+        {"KL": [{"test": found} for found in measures]},
+        {"KL": [lines] * len(measures)},
+        {"KL": [(forecast, splits.test.y)] * len(measures)},
+        splits,
+        8,
+    )
+
+
+def test_intervals_of_a_comparison_end_where_a_metric_does():
+    page = compared({"rmse": 10.0, "coverage": 0.8}, {"rmse": 59990.0, "coverage": 1.0})
+    ((_, row),) = tables(page, "Metrics, test data")
+    assert re.fullmatch(r"30,000 0 to \d{3},\d{3}", row[1])
+    assert row[2] == "0.9 0 to 1"
+    assert "mean and 95 % interval" in page
+
+
+def test_a_comparison_of_one_seed_has_no_intervals():
+    page = compared({"rmse": 25160.4, "coverage": 0.8})
+    assert tables(page, "Metrics, test data")[0][1] == ["KL", "25,160", "0.8"]
+    assert "mean and 95 % interval" not in page
+    assert "over seeds" not in page
+    assert page.lower().count("one seed") == 1
 
 
 @pytest.mark.parametrize("name", ["compared", "searched"])

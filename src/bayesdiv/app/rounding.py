@@ -42,7 +42,8 @@ def number(value: float) -> str:
     """A number with the digits that a reader can use.
 
     Examples:
-        >>> number(1234567.0), number(0.012345), number(150.25), number(-2.0)
-        ('1.235e+06', '0.01235', '150.2', '-2')
+        >>> number(1234567.0), number(0.012345), number(150.25), number(-2.0), number(1e12)
+        ('1,235,000', '0.01235', '150.2', '-2', '1e+12')
     """
-    return f"{value:.4g}"
+    text = f"{value:.4g}"
+    return f"{float(text):,.0f}" if 1000 <= abs(float(text)) < 1e9 else text

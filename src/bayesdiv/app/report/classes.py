@@ -12,7 +12,7 @@ from bayesdiv.app.report.examples import Listed
 from bayesdiv.app.report.markup import Html, note, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.report.scores import BINS
-from bayesdiv.app.rounding import number, rounded
+from bayesdiv.app.rounding import rounded
 from bayesdiv.app.tasks.classification import Classification
 
 MOST_CLASSES = 12  # of more, only the mistakes are drawn
@@ -72,8 +72,7 @@ def _roc(known: Sequence[Tested]) -> Html:
         return {"false positive rate": across, "true positive rate": up}
 
     areas = [(one.run.name, metrics.auroc(one.predictive, one.y).item()) for one in known]
-    each = ", ".join(f"{name} {number(area)}" for name, area in areas)
-    said = f"class {_classes_of(known[0])[1]} is positive; area under the curve: {each}"
+    said = "area under the curve " + ", ".join(f"{area:.2f} ({name})" for name, area in areas)
     return chart("ROC curve", said, by_run(known, columns), "roc")
 
 
@@ -101,7 +100,7 @@ def confused(counts: Tensor, names: Sequence[str]) -> Values:
 
 
 def parts(one: Tested) -> dict[str, Tensor]:
-    """The uncertainty of every row, and its part that more data would remove."""
+    """The uncertainty of every row, and its part that more data would reduce."""
     return {
         "entropy": one.predictive.entropy,
         "mutual information": one.predictive.mutual_information,

@@ -124,7 +124,7 @@ def overview(one: Tested) -> Html:
     values = [value for part, (_, y) in parts if len(y) for value in _shares(one, part, y)]
     kind = "classes" if isinstance(one.splits.task, Classification) else "histogram"
     drawn = charts(chart("Target in the three parts", "", values, kind, x=one.splits.target))
-    head = ["column", "kind", "least", "median or commonest", "most", "missing"]
+    head = ["column", "kind", "smallest", "median or most common", "largest", "missing"]
     cells = list(_columns(one))
     return section("Data", drawn, table("Columns of the data", head, cells) if cells else "")
 

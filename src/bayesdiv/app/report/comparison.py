@@ -15,6 +15,11 @@ from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
 
+SHARES = ("coverage", "accuracy", "ece", "false_negative_rate", "auroc", "aurc")
+DISTANCES = ("rmse", "mae", "crps", "pinball", "brier", "sharpness", "interval_width")
+RANGES = dict.fromkeys(SHARES, (0.0, 1.0)) | dict.fromkeys(DISTANCES, (0.0, math.inf))
+"""What a metric can be, where that has an end."""
+
 Measures = Mapping[str, Sequence[Mapping[str, float]]]
 """The test metrics of each seed, by the names of losses and simple models."""
 
@@ -33,9 +38,10 @@ def page(
     share = len(splits.test.y) / splits.num_data
     keys = list(dict.fromkeys(key for found in measures.values() for run in found for key in run))
     kind = classes if isinstance(splits.task, Classification) else quantities
+    over = " over seeds" if max(map(len, measures.values())) > 1 else ""
     parts = [
-        section("Verdict over seeds", element("p", " ".join(_verdict(measures, keys, share)))),
-        _metrics(measures, keys, share),
+        section(f"Verdict{over}", element("p", " ".join(_verdict(measures, keys, share)))),
+        section(f"Metrics{over}", *_metrics(measures, keys, share)),
         section("Calibration on test data", charts(kind.calibration(forecasts))),
         section("Training", charts(*by_epoch(histories, splits.task.main, samples))),
     ]
@@ -59,26 +65,31 @@ def _verdict(measures: Measures, keys: Sequence[str], share: float) -> list[str]
     clear = [f"{name} has clearly the best {title}." for title, name in best.items() if name]
     open_ = [title for title, name in best.items() if name is None]
     none = f"No row is clearly better than every other in {' or '.join(open_)}." if open_ else ""
-    said = f"Clearly: the 95 % interval of the difference over {seeds} splits leaves out 0."
+    said = (
+        f"“Clearly” means that the 95 % interval of the difference over {seeds} splits excludes 0."
+    )
     return [*clear, none, said]
 
 
-def _metrics(measures: Measures, keys: Sequence[str], share: float) -> Html:
+def _metrics(measures: Measures, keys: Sequence[str], share: float) -> tuple[Html, Html]:
     drawn, cells = [], {name: [joined(name)] for name in measures}
     for key in keys:
         values, title = [], metric.title(key)
+        least, most = RANGES.get(key, (-math.inf, math.inf))
         for name, each in values_of(measures, key).items():
             middle, wide = mean(each), metric.margin(each, share)
-            ends = (middle - wide, middle + wide) if math.isfinite(wide) else (middle, middle)
+            wide = wide if math.isfinite(wide) else 0.0
+            ends = max(least, middle - wide), min(most, middle + wide)
             place = {"row": name, "run": name, "middle": middle}
             values.append({**place, "low": ends[0], "high": ends[1], "seeds": len(each)})
-            text = " to ".join(map(number, ends)) if len(each) > 1 else "one seed"
-            cells[name].append(joined(number(middle), element("span", f" {text}", class_="hint")))
-        drawn.append(
-            chart(title, "mean and 95 % interval", values, "whiskers", field="row", x=title)
-        )
+            hint = element("span", f" {' to '.join(map(number, ends))}", class_="hint")
+            cells[name].append(joined(number(middle), hint if len(each) > 1 else ""))
+        said = "mean and 95 % interval" if max(map(len, measures.values())) > 1 else ""
+        # Room beyond the values would have ticks where no value can be.
+        options = {"scale": {"padding": 0}} if key in RANGES else {}
+        drawn.append(chart(title, said, values, "whiskers", field="row", x=title, **options))
         for row in cells.values():
             row += [joined("–")] * (len(drawn) + 1 - len(row))
     head = ["row", *map(metric.title, keys)]
     numbers = table("Metrics, test data", head, cells.values())
-    return section("Metrics over seeds", numbers, charts(*drawn))
+    return numbers, charts(*drawn)

@@ -1,11 +1,11 @@
 "use strict";
 // The charts of a page from the specification beside each, the table behind each, sorting, hover.
 (() => {
-  const whole = new Intl.NumberFormat("en", { useGrouping: false, maximumFractionDigits: 20 });
+  const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 20 });
   const shown = (value) => {
     if (value === null || value === undefined) return "–";
     if (typeof value !== "number") return String(value);
-    if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)) return value.toPrecision(4);
+    if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9)) return value.toPrecision(4);
     return whole.format(Number(value.toPrecision(5)));
   };
   const made = (tag, text = "", parent = null) => {
@@ -37,7 +37,7 @@
   // Sorting: a button in each head of a table that may be sorted.
   const key = (cell) => {
     const text = (cell?.dataset.value ?? cell?.textContent ?? "").trim();
-    const number = Number.parseFloat(text.replace("−", "-"));
+    const number = Number.parseFloat(text.replace("−", "-").replace(/,(?=\d{3})/g, ""));
     return Number.isNaN(number) ? text : number;
   };
   const before = (a, b) =>

@@ -75,7 +75,7 @@ def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
     said = f"Each has its number in {first.source}."
     if len(first.splits.shape) == 1:
         said = f"Each row has its number in {first.source}, counted from 1 below the header, and "
-        said += "the values of that file. Choose a head to sort by it."
+        said += "the values of that file. Click a column heading to sort."
     if first.run.settings["data"].get("noise"):
         said += " The networks saw the inputs with noise added."
     head = ["mean over test data", *kind.parts(first)]

@@ -59,10 +59,11 @@ def _verdict(
     found = ", ".join(f"{name} {number(v)}" for name, v in chosen.settings.items())
     close = sum(abs(one.value - aim) <= 0.01 * abs(aim) for one in done) - 1
     word = "lowest" if best is min else "highest"
-    return (
-        f"{counted} Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}; "
-        f"{close} others come within 1 % of it, so the settings are known no better than that."
-    )
+    text = f"{counted} Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}"
+    if not close:
+        return f"{text}; no other comes within 1 % of it."
+    others = "1 other comes" if close == 1 else f"{close} others come"
+    return f"{text}; {others} within 1 % of it, so the settings are known no better than that."
 
 
 def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Html:
@@ -83,11 +84,11 @@ def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Htm
 
 
 def _trials(tried: Sequence[Any], names: Sequence[str], value: str) -> Html:
-    body = []
+    body, told = [], any(one.reason for one in tried if one.state != "waiting")
     for one in (each for each in tried if each.state != "waiting"):
         cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
-        cells += ["" if one.value is None else number(one.value), one.state, one.reason]
+        cells += ["" if one.value is None else number(one.value), one.state, *[one.reason] * told]
         row = (element("td", cell) for cell in cells)
         body.append(element("tr", element("th", str(one.number), scope="row"), row))
-    heads = ["trial", *names, value, "state", "reason"]
+    heads = ["trial", *names, value, "state", *["reason"] * told]
     return section("All trials", boxed("All trials", heads, body, class_="sortable"))
