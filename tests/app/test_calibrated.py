@@ -63,7 +63,7 @@ def test_intervals_of_a_calibrated_run_hold_as_many_held_out_rows_as_the_rank_sa
     before = predicted("numbers")
     assert call("calibrate", "numbers", "numbers_held.csv") == 0
     said = capsys.readouterr().out
-    assert "conformal intervals for levels up to 0.9828, fitted to 57 rows" in said
+    assert "conformal intervals for levels up to 0.9827, fitted to 57 rows" in said
     for level in (0.5, 0.9):
         found = predicted("numbers", level)
         inside = (found.predicted_low <= found.y) & (found.y <= found.predicted_high)
@@ -76,6 +76,25 @@ def test_intervals_of_a_calibrated_run_hold_as_many_held_out_rows_as_the_rank_sa
     assert "conformal" in capsys.readouterr().out
     Path("numbers", calibrated.FILE).unlink()
     assert predicted("numbers").equals(before)
+
+
+def test_a_level_that_the_calibration_is_too_small_for_is_noted(place, capsys):
+    pd.read_csv("classes_held.csv")[:4].to_csv("few.csv", index=False)
+    pd.read_csv("numbers_held.csv")[:4].to_csv("fewer.csv", index=False)
+    assert call("calibrate", "classes", "few.csv") == 0
+    assert call("calibrate", "numbers", "fewer.csv") == 0
+    capsys.readouterr()
+    for run, what in (("classes", "set holds all classes"), ("numbers", "interval is infinite")):
+        predicted(run, 0.9)
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"which serve levels up to 0.8; at level 0.9 every {what}" in said
+        assert "calibrate with at least 9 rows" in said
+        predicted(run, 0.8)
+        assert "serve levels" not in capsys.readouterr().err
+    assert call("evaluate", "numbers", "numbers_held.csv") == 0
+    assert "at level 0.9 every interval is infinite" in " ".join(capsys.readouterr().err.split())
+    assert call("evaluate", "classes", "classes_held.csv") == 0
+    assert "serve levels" not in capsys.readouterr().err
 
 
 def test_sets_of_a_calibrated_run_hold_enough_held_out_rows(place):

@@ -54,6 +54,7 @@ def test_a_run_of_classes_becomes_a_file_of_raw_columns(run, capsys):
     assert call("export", folder / "run", path, "--samples", 4) == 0
     said = capsys.readouterr().out
     assert "MB, probabilities, entropy" in said
+    assert "inputs: 2 numbers per row; the file's metadata lists them" in said
     assert "validation NLL" in said
     found = runner(path)(torch.tensor(frame[["age", "when"]].to_numpy()))
     wanted, _ = kept(folder / "run", frame, 4)

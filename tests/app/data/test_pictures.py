@@ -57,6 +57,11 @@ def problem_of(path: Path) -> str:
     return problem
 
 
+def test_a_single_picture_is_refused_with_what_to_give(album):
+    with pytest.raises(DataError, match=r"00\.png is a single picture: give a folder or a table"):
+        pictures.new(album / "leaf" / "00.png", None, 8)
+
+
 def test_every_class_is_in_every_part_of_every_fold(album):
     for seed in range(5):
         splits = load(album, size=8, seed=seed)

@@ -169,7 +169,8 @@ def test_an_odd_word_among_numbers_is_filled_too():
     frame = rows().assign(age=[str(20 + k % 30) for k in range(ROWS)])
     frame.loc[3, "age"] = "unknown"
     table = checked(frame, "rows", target="y", impute=True)
-    assert "missing values are filled and marked: 1 in 'age'" in table.notes
+    said = "missing values are filled and marked: 1 in 'age'; 1 in 'age' is not a number: 'unknown'"
+    assert f"{said} in row 4" in table.notes
     kinds = {column.name: column for column in split(table).encoder.columns}
     assert kinds["age"].fill is not None
     assert isinstance(kinds["age"], Numeric)

@@ -7,6 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import calibrated
 from bayesdiv.app.cli.evaluate import new_rows
+from bayesdiv.app.cli.predict import largest
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.lock import owned
@@ -50,7 +51,7 @@ def calibrate(settings: Namespace) -> None:
     count = len(y)
     if isinstance(found, Levels):
         kind = "intervals" if found.score else "sets"
-        said = f"conformal {kind} for levels up to {count / (count + 1):.4g}"
+        said = f"conformal {kind} for levels up to {largest(count)}"
     else:
         said = f"{settings.kind} {[*found.state().values()][-1]:.4g}"
     say(f"{folder / calibrated.FILE}: {said}, fitted to {count} {'row' if count == 1 else 'rows'}")

@@ -8,6 +8,7 @@ import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import runs
+from bayesdiv.app.cli.predict import unserved
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.data.splits import DataError, Part
@@ -17,6 +18,7 @@ from bayesdiv.app.options import add_text, add_written, command_parser, page_pat
 from bayesdiv.app.report import reading
 from bayesdiv.app.report.page import on_runs
 from bayesdiv.app.settings import task_of
+from bayesdiv.metrics import LEVEL
 
 
 def parser() -> ArgumentParser:
@@ -52,6 +54,8 @@ def evaluate(settings: Namespace) -> None:
         new = {"part": part, "predictive": run.experiment.predict(part.x), "places": places}
         new |= {"source": settings.new, "written": written_of(settings, run.settings["data"])}
         print_metrics({"new": run.task.measured(new["predictive"], part.y)}, settings.new)
+    if "coverage" in run.task.metrics:  # of the intervals of this level
+        note(*unserved(run.experiment.calibration, LEVEL))
     if path is not None:
         one = replace(reading.tested(run), **new)
         runs.write(path, on_runs([run], [one]).encode())

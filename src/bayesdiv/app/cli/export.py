@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
+from bayesdiv.app.cli.predict import unserved
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.columns import Dates, Numeric
+from bayesdiv.app.data.columns import Dates, Numeric, OneHot
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
@@ -79,6 +80,9 @@ def export(settings: Namespace) -> None:
         units=Units(task.loc, task.scale, name) if isinstance(task, Regression) else None,
     )
     say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
+    if told["encoder"] is not None:
+        say(_inputs(encoder_of(told)))
+    note(*unserved(experiment.calibration, settings.level))
     if splits is not None:
         say(_change(experiment, splits, rounded(experiment.model, weights, precision)))
 
@@ -99,6 +103,21 @@ def columns_of(encoder: Encoder) -> list[Column]:
             place = None if one.fill is None else one.categories.index(one.fill)
             found.append(Category(one.name, one.categories, place))
     return found
+
+
+def _inputs(encoder: Encoder) -> str:
+    """What a program that calls the file must give it.
+
+    Examples:
+        >>> _inputs(Encoder((Numeric("age", 30.0, 10.0), OneHot("town", ("Oslo", "Rome"))), (3,)))
+        "inputs: 2 numbers per row; categories are indices; the file's metadata lists them"
+    """
+    kinds = {type(one) for one in encoder.columns}
+    count = "1 number" if len(encoder.columns) == 1 else f"{len(encoder.columns)} numbers"
+    said = [f"inputs: {count} per row"]
+    said += ["dates are days since 1970"] if Dates in kinds else []
+    said += ["categories are indices"] if OneHot in kinds else []
+    return "; ".join([*said, "the file's metadata lists them"])
 
 
 def _data(experiment: Experiment, told: dict[str, object], settings: Namespace) -> Splits | None:

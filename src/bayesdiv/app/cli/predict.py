@@ -1,7 +1,9 @@
 """`bayesdiv predict`: predict the rows of a file with a trained run."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from bayesdiv.app.new_rows import rows_of
 from bayesdiv.app.options import add_written, command_parser, written_of
 from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.training import unlike
+from bayesdiv.calibration import Levels, Saved
 
 
 def parser() -> ArgumentParser:
@@ -72,6 +75,7 @@ def predict(settings: Namespace) -> None:
     count = "1 row" if len(good) == 1 else f"{len(good)} rows"
     by = calibrated.named(experiment.calibration)
     say(f"{count}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
+    note(*unserved(experiment.calibration, settings.level))
     if unusual is not None and unusual.any():
         note(
             f"rows unlike the training data: {unusual.sum()}, at a false alarm rate of "
@@ -83,6 +87,30 @@ def predict(settings: Namespace) -> None:
             f"rows that could not be read: {(~good).sum()}, see the column problem; the first, "
             f"row {first + 1}: {problems[first]}"
         )
+
+
+def unserved(calibration: Iterable[Saved], level: float) -> list[str]:
+    """A note where a conformal calibration has too few rows for a level; else nothing."""
+    share = Fraction(repr(float(level)))
+    needed = math.ceil(share / (1 - share))
+    return [
+        f"the calibration has {len(each.scores)} held-out rows, which serve levels up to "
+        f"{largest(len(each.scores))}; at level {level:g} every "
+        f"{'set holds all classes' if each.score is None else 'interval is infinite'}: choose a "
+        f"lower level, or calibrate with at least {needed} rows"
+        for each in calibration
+        if isinstance(each, Levels) and len(each.scores) < needed
+    ]
+
+
+def largest(rows: int) -> float:
+    """The largest level, in four digits, that so many held-out rows serve.
+
+    Examples:
+        >>> largest(4), largest(57)
+        (0.8, 0.9827)
+    """
+    return rows * 10_000 // (rows + 1) / 10_000
 
 
 def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:

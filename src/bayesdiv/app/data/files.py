@@ -90,7 +90,14 @@ def read(
         bayesdiv.app.data.splits.DataError: a table must be a .csv, .tsv, .txt, .xlsx or .parquet
         file, got rows.json
     """
-    return table_of(path, encoder, written).frame
+    frame = table_of(path, encoder, written).frame
+    absent = [name for name in encoder.names if name not in frame.columns] if encoder else []
+    if absent:
+        raise DataError(
+            f"{Path(path).name} lacks the column{'s' * (len(absent) > 1)} {quoted(absent)}, which "
+            "the run was trained on"
+        )
+    return frame
 
 
 def table_of(

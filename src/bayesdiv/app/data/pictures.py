@@ -113,6 +113,8 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
     import pandas as pd
 
     if not path.is_dir():
+        if path.suffix.lower() in ENDINGS:
+            raise DataError(f"{path} is a single picture: give a folder or a table of paths")
         frame, separator = read_text(path, written)
         if column is None and PICTURE not in frame:
             raise DataError(
