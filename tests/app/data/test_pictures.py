@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -287,7 +288,19 @@ def test_a_run_of_pictures_is_evaluated_on_its_own_and_on_new_ones(trained, albu
 
 def test_a_report_on_pictures_shows_some(trained, tmp_path):
     assert call("report", trained / "first", "-o", tmp_path / "page.html") == 0
-    assert "data:image/png" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "data:image/png" in page
+    named = re.findall(r'alt="((?:apple|leaf)/\d\d\.png)">', page)
+    for name in named:
+        assert f'<span class="quiet">{name}</span><span>' in page
+        assert re.search(
+            rf">{name}</span><span>predicted [^<]*</span><span>target {name[:4]}", page
+        )
+    assert len(named) >= 4
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert "training pictures the network" in text
+    assert "each column" not in text
+    assert "Each picture has its path in" in text
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ class Images:
         name: of the set.
         notes: sentences on what is not as published.
         target: what the classes are called.
+        files: of each, below the folder of the data; empty where there are none.
 
     Examples:
         >>> pixels = torch.zeros(6, 3, 32, 32, dtype=torch.uint8)
@@ -45,6 +46,7 @@ class Images:
     name: str
     notes: tuple[str, ...] = ()
     target: str = ""
+    files: tuple[str, ...] = ()
 
     def fold(self, number: int) -> Splits:
         """Run `number` of five, as in the paper: batch `number` validates, the other four train."""
@@ -55,7 +57,8 @@ class Images:
         parts = [Part(gathered(self.images, some), self.labels[some]) for some in rows]
         task = Classification(self.classes)
         found = Splits(parts[0], parts[1], parts[2], task, name=self.name, notes=self.notes)
-        return replace(found, target=self.target)
+        files = [file for file, kept in zip(self.files, test.tolist(), strict=False) if kept]
+        return replace(found, target=self.target, test_files=tuple(files))
 
     def noisy(
         self,

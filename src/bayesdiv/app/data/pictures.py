@@ -54,7 +54,7 @@ def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) ->
     Each is scaled until its shorter side has `size` pixels, 64 if None, and its middle is taken.
     """
     files, names = listed(path)
-    return replace(_labelled(path.name, files, names, size, skip_broken), target=CLASS)
+    return replace(_labelled(path, files, names, size, skip_broken), target=CLASS)
 
 
 def listed(path: Path) -> tuple[list[Path], list[str]]:
@@ -97,7 +97,8 @@ def of_table(
             raise DataError(f"no value may be missing, got a missing one in column {name!r}")
     files = [path.parent / str(name) for name in frame[column]]
     names = [str(name) for name in frame[target]]
-    return replace(_labelled(path.name, files, names, size, skip_broken), target=target)
+    found = _labelled(path, files, names, size, skip_broken)
+    return replace(found, target=target)
 
 
 class New(NamedTuple):
@@ -134,8 +135,9 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
 
 
 def _labelled(
-    name: str, files: list[Path], names: list[str], size: int | None, skip_broken: bool
+    path: Path, files: list[Path], names: list[str], size: int | None, skip_broken: bool
 ) -> Images:
+    name, above = path.name, path if path.is_dir() else path.parent
     read = decoded(files, size or SIZE)
     good = torch.tensor([not problem for problem in read.problems])
     broken = [problem for problem in read.problems if problem]
@@ -148,7 +150,10 @@ def _labelled(
     classes = sorted(set(kept))
     labels = torch.tensor([classes.index(kind) for kind in kept])
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
-    return Pictures(x, labels, tuple(classes), _batches(labels), name, notes)
+    read_ = (file for file, there in zip(files, good.tolist(), strict=True) if there)
+    inside = (f.relative_to(above) if f.is_relative_to(above) else f for f in read_)
+    found = Pictures(x, labels, tuple(classes), _batches(labels), name, notes)
+    return replace(found, files=tuple(each.as_posix() for each in inside))
 
 
 def _batches(labels: Tensor) -> Tensor:

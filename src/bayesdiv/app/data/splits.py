@@ -38,6 +38,7 @@ class Splits:
         notes: sentences on what was decided on the user's behalf.
         test_rows: where each row of `test` is in the table, counted from 1 below its header; empty
             where that is not known.
+        test_files: the file of each picture of `test`, below the folder of the data; or empty.
 
     Examples:
         >>> from bayesdiv.app.data.loading import load
@@ -55,6 +56,7 @@ class Splits:
     target: str = ""
     notes: tuple[str, ...] = ()
     test_rows: tuple[int, ...] = ()
+    test_files: tuple[str, ...] = ()
 
     @classmethod
     def at(

@@ -181,20 +181,23 @@ def unusual(known: Sequence[Tested]) -> Html:
     first = known[0]
     unit = "standard deviation"
     unit = "mutual information (nats)" if first.predictive.discrete else unit
-    said = "5 % to 95 % of rows, and the median"
+    said = f"5 % to 95 % of {'pictures' if first.pictures else 'rows'}, and the median"
     options = {"field": "rows", "x": unit, "scale": {"zero": True}}
     drawn = charts(chart("Epistemic uncertainty", said, values, "whiskers", **options))
-    head = ["rows", "flagged by the check", "median uncertainty", "AUROC"]
-    return section("Out of distribution", drawn, table("Unusual rows", head, cells))
+    head = ["flagged by the check", "median uncertainty", "AUROC"]
+    what = "pictures" if first.pictures else "rows"
+    told = table(f"Unusual {what}", [what, *head], cells)
+    return section("Out of distribution", drawn, told, kind=what)
 
 
 def _sets(one: Tested) -> Iterator[tuple[str, Tensor]]:
     """Test rows, and rows made from them that are no such rows."""
     x = one.part.x[:MOST_ROWS]
-    yield "test rows", x
+    what = "pictures" if one.pictures else "rows"
+    yield f"test {what}", x
     flat, random = x.flatten(1), torch.Generator().manual_seed(0)
     orders = torch.rand(flat.shape, generator=random).argsort(0)
-    yield "shuffled rows", flat.gather(0, orders).reshape(x.shape)
+    yield f"shuffled {what}", flat.gather(0, orders).reshape(x.shape)
     places = [at.start for c, at in spans(one.splits.encoder) if isinstance(c, Numeric)]
     if x.dim() == 2 and places:
         far = x.clone()

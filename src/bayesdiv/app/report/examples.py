@@ -23,11 +23,13 @@ class Listed(NamedTuple):
 
 def shown(one: Tested, listed: Listed) -> Iterable[Html]:
     """The first rows of each order, under its title."""
-    draw = _pictures if len(one.splits.shape) == 3 else _rows
+    draw, none = _rows, "No test row was misclassified."
+    if one.pictures:
+        draw, none = _pictures, "No test picture was misclassified."
     for title, order in listed.orders.items():
         rows = order[:ROWS].tolist()
         yield element("h4", title)
-        yield draw(one, rows, listed.lines, title) if rows else note("There is none.")
+        yield draw(one, rows, listed.lines, title) if rows else note(none)
 
 
 def _pictures(
@@ -35,7 +37,7 @@ def _pictures(
 ) -> Html:
     items = []
     for row in rows:
-        name = f"image {one.places[row]}"
+        name = one.files[row] if one.files else f"image {one.places[row]}"
         said = (element("span", f"{key} {texts[row]}") for key, texts in lines.items())
         picture = element("img", src=data_uri(png(one.part.x[row]), "image/png"), alt=name)
         items.append(element("li", picture, element("span", name, class_="quiet"), said))

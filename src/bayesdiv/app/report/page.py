@@ -72,7 +72,8 @@ def _tested(runs: Sequence[reading.Run], known: Sequence[reading.Tested], tell: 
 def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
     """The two parts of uncertainty, in the mean and in the least sure and most wrong rows."""
     first = known[0]
-    said = f"Each has its number in {first.source}."
+    where = "path in" if first.files else "number in the test part of"
+    said = f"Each picture has its {where} {first.source}."
     if len(first.splits.shape) == 1:
         said = f"Each row has its number in {first.source}, counted from 1 below the header, and "
         said += "the values of that file. Click a column heading to sort."

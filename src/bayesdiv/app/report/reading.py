@@ -15,6 +15,7 @@ import bayesdiv
 from bayesdiv.app import runs
 from bayesdiv.app.data.files import Written, as_trained, read_text
 from bayesdiv.app.data.loading import opened, reading_of
+from bayesdiv.app.data.pictures import below
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Experiment
@@ -78,6 +79,22 @@ class Tested:
     def interval(self) -> tuple[Tensor, Tensor]:
         """The 90 % interval of each target, which takes a while to find."""
         return self.predictive.interval(LEVEL)
+
+    @property
+    def pictures(self) -> bool:
+        """Whether a row is an image."""
+        return len(self.splits.shape) == 3
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """The file of each picture below the folder of the data; none where that is not known."""
+        if self.part is self.splits.test:
+            return self.splits.test_files
+        folder = Path(self.source)
+        if not (self.pictures and folder.is_dir()):
+            return ()
+        every = below(folder)
+        return tuple(every[place - 1].relative_to(folder).as_posix() for place in self.places)
 
     @cached_property
     def table(self) -> Table | None:

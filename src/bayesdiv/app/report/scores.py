@@ -105,9 +105,10 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     draws = sorted({one.predictive.samples for one in known})
     drawn = f"{' or '.join(map(str, draws))} weight draw{'s' * (draws != [1])}"
     unseen = " that training never used" if first.part is first.splits.test else ""
+    rows = _rows(first)
     began = (
-        f"From {first.splits.num_data:,} training rows the network{'s' * (count > 1)} learned to "
-        f"{what}. Every figure, curve and table below is of {len(first.y):,} rows of "
+        f"From {first.splits.num_data:,} training {rows} the network{'s' * (count > 1)} learned to "
+        f"{what}. Every figure, curve and table below is of {len(first.y):,} {rows} of "
         f"{first.source}{unseen}, and averages {drawn}."
     )
     said = [element("p", began)]
@@ -118,6 +119,10 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     if count > 1:
         said.append(element("p", _between(task, known, own)))
     return section("Verdict", element("div", said, class_="verdict"))
+
+
+def _rows(one: Tested) -> str:
+    return "pictures" if one.pictures else "rows"
 
 
 def _same_rows(one: Tested, other: Tested) -> bool:
@@ -165,8 +170,8 @@ def _calibrated(one: Tested) -> tuple[str, bool]:
             continue
         same = each["sha256"] == calibrated.digest(*one.part)
         own = own or same
-        what = f"{each['rows']:,} rows of {Path(each['source']).name}"
-        what = what if each["source"] else f"{each['rows']:,} test rows"
+        what = f"{each['rows']:,} {_rows(one)} of {Path(each['source']).name}"
+        what = what if each["source"] else f"{each['rows']:,} test {_rows(one)}"
         parts.append(f"{each['kind']}, fitted to {'these very' if same else 'the'} {what}")
     return (f"It is calibrated ({'; '.join(parts)})." if parts else ""), own
 
@@ -176,7 +181,7 @@ def _sure(mine: Mapping[str, Array], one: Tested) -> str:
     text = _promised(mine, judged=not own)
     if own:
         said += " How well its intervals or probabilities hold on them therefore proves nothing: "
-        said += "only rows that neither training nor calibration used can show that."
+        said += f"only {_rows(one)} that neither training nor calibration used can show that."
     return f"{text} {said}".strip()
 
 
