@@ -60,14 +60,16 @@ def candidates() -> dict[str, dict[str, dict[str, Any]]]:
 PAGE = HERE.parent / "docs/concepts/losses.md"
 HEAD = """# What the divergence is worth
 
-KL, λKL, JS-G and JS-A with the same network, likelihood, schedule and stopping rule, on {tables}
-UCI tables with {splits} each. Every loss has three candidate settings (for KL: widths of the prior)
-and chooses among them on a fifth of the training rows of each split, so all have the same budget.
-The differences are paired over splits, with 95 % intervals that allow for their overlap; a loss is
+KL, λKL (KL with a tuned factor λ), JS-G and JS-A with the same network, likelihood, schedule and
+stopping rule, on {tables} UCI tables with {splits} each. Every loss has three candidate settings:
+KL three widths of the prior, λKL three values of λ, JS-G and JS-A three pairs of α and λ each. It
+chooses among them on a fifth of the training rows of each split, so all have the same budget. For
+NLL and RMSE lower is better, so a negative difference favours the loss that is named first. The
+differences are paired over splits, with 95 % intervals that allow for their overlap; a loss is
 *ahead* or *behind* where the interval excludes 0.
 
 Compare with KL, and with λKL: a factor in front of KL is the simplest way to hold the weights less
-tightly, so a divergence is worth what it gains beyond that. Written by `python -m
+tightly, so a divergence is worth what it gains beyond that. This page is written by `python -m
 benchmarks.losses`, from `benchmarks/tables/losses.csv`.
 
 """
@@ -149,7 +151,7 @@ def sentences(rows: Rows, key: str) -> list[str]:
             for verdict in ("ahead", "behind", "undecided")
         ]
         found.append(
-            f"{loss} beside {other}, {key.upper()} of {len(each)} tables: {', '.join(counts)}."
+            f"{loss} against {other}, {key.upper()} on {len(each)} tables: {', '.join(counts)}."
         )
     return found
 
@@ -157,7 +159,7 @@ def sentences(rows: Rows, key: str) -> list[str]:
 def summary(rows: Rows) -> str:
     """Means of each loss, their differences, and what these say, for NLL and RMSE."""
     lines: list[str] = []
-    head = [*LOSSES, *(f"{loss} less {other}" for loss, other in PAIRS)]
+    head = [*LOSSES, *(f"{loss} − {other}" for loss, other in PAIRS)]
     for key in ("nll", "rmse"):
         lines += [f"## {key.upper()}", "", f"| table (splits) | {' | '.join(head)} |"]
         lines += ["|---" * (len(head) + 1) + "|"]

@@ -292,10 +292,10 @@ def row(case: Case) -> str:
 
 HEAD = """# Messy files
 
-What the command line makes of files as people have them. Written by `python benchmarks/messy.py`,
-which makes each file, trains on it (`bayesdiv train FILE --target y`) and predicts the same rows; a
-test compares this page with what happens. Where a file is refused, one sentence says why and which
-option helps.
+What the command line makes of files as people have them. This page is written by `python
+benchmarks/messy.py`, which makes each file, trains on it (`bayesdiv train FILE --target y --out
+RUN`) and predicts the same rows; a test compares this page with what happens. Where a file is
+refused, one sentence says why and which option helps.
 
 | the file has | what happens | and with the option |
 |---|---|---|

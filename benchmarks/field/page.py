@@ -24,6 +24,7 @@ HEADINGS = {
     "images5000": "5,000 training images",
     "noise20": "20 % wrong labels",
 }
+START = "A pretrained start"
 SEEDS = {"clean": 3, "images1000": 5, "noise40": 5}  # wanted; the other cases are extra
 SHOWN = [name for name in TITLES if not name.endswith("_mean")]
 OURS = [name for name in SHOWN if name.startswith(("kl", "jsg", "jsa"))]
@@ -38,16 +39,23 @@ BETTER = {
     "AUROC CIFAR-100": 1,
     "shift: NLL": -1,
 }
+# What a difference is called in a sentence, with its unit, where the column's title does not fit.
+SAID = {
+    "accuracy, %": ("accuracy", " points"),
+    "AUROC CIFAR-100": ("AUROC for CIFAR-100", ""),
+    "shift: NLL": ("NLL under shift", ""),
+}
 INTRO = """# What a Bayesian network buys you
 
 This page compares one Bayesian network with other ways to get uncertainty, wins and losses alike.
-ResNet-18 learns CIFAR-10 for the same number of epochs with every method; each method had six
-settings, chosen on validation images. Every number here is computed from the committed results in
-`benchmarks/field` and `benchmarks/pretrained`, and a test computes them again. ± is the standard
-deviation between seeds; a difference counts as a win or a loss only if its paired 95 % interval
-excludes 0.
+ResNet-18 learns CIFAR-10 for the same number of epochs with every method; for each method the best
+of six settings was chosen on validation images. Every number here is computed from the committed
+results in `benchmarks/field` and `benchmarks/pretrained`, and a test computes them again. ± is the
+standard deviation between seeds; a difference counts as a win or a loss only if its paired 95 %
+interval excludes 0. Negative differences are better for NLL, ECE and AURC, positive ones for
+accuracy and AUROC.
 
-The settings of JS-G are those of `bayesdiv train cifar10 --net resnet18`;
+The settings of JS-G are those of `bayesdiv train cifar10 --net resnet18 --out runs/first`;
 [Train a Bayesian ResNet](../howto/resnet.md) explains them."""
 
 
@@ -59,8 +67,6 @@ def of_case(results: list[Result], case: str) -> list[Result]:
 def section(results: list[Result], case: str) -> str:
     """Figures, table, differences and what is missing, of one case."""
     own = of_case(results, case)
-    if not own:
-        return f"## {HEADINGS[case]}\n\nNot run yet."
     shown = [result for result in own if result["method"] in SHOWN]
     parts = [f"## {HEADINGS[case]}", f"{own[0]['epochs']} epochs.", figures(case)]
     parts += [tables.table(shown), verdicts(own), missing(own, case)]
@@ -69,9 +75,7 @@ def section(results: list[Result], case: str) -> str:
 
 def figures(case: str) -> str:
     """Four drawings, two beside each other where there is room."""
-    places = [
-        f"![{title} of every method](../figures/field-{case}-{name}.svg)" for name, title in DRAWN
-    ]
+    places = [f"![{title}, by method](../figures/field-{case}-{name}.svg)" for name, title in DRAWN]
     inside = "\n\n".join(f'<div markdown="1">\n\n{place}\n\n</div>' for place in places)
     return f'<div class="side" markdown="1">\n\n{inside}\n\n</div>'
 
@@ -79,7 +83,7 @@ def figures(case: str) -> str:
 DRAWN = (
     ("nll", "NLL"),
     ("ece", "ECE"),
-    ("far", "AUROC of CIFAR-100 as another set"),
+    ("far", "AUROC for telling CIFAR-100 images apart"),
     ("shift", "NLL under corruptions"),
 )
 _COLUMNS = {"nll": "NLL", "ece": "ECE", "far": "AUROC CIFAR-100", "shift": "shift: NLL"}
@@ -109,9 +113,13 @@ def verdicts(results: list[Result]) -> str:
             for own in COLUMNS if other != method else ():
                 found = difference(results, method, other, own) if own.title in BETTER else None
                 if found:
-                    line = f"{TITLES[method]} against {TITLES[other]}: {own.title} "
-                    line += f"{found.mean:+{own.form}} ({found.low:+{own.form}} to "
-                    line += f"{found.high:+{own.form}}, {found.seeds} seeds)"
+                    said, unit = SAID.get(own.title, (own.title, ""))
+                    mean, low, high = (
+                        f"{value:+{own.form}}".replace("-", "−")
+                        for value in (found.mean, found.low, found.high)
+                    )
+                    line = f"{TITLES[method]} against {TITLES[other]}: {said} {mean}{unit} "
+                    line += f"({low} to {high}, {found.seeds} seeds)"
                     lists[verdict(found, BETTER[own.title])].append(line)
     titles = {"ahead": "Wins", "behind": "Losses", "undecided": "Undecided"}
     parts = [
@@ -157,17 +165,23 @@ def missing(results: list[Result], case: str) -> str:
 
 def fine_tuned(results: list[Result]) -> str:
     """The section on a pretrained start."""
-    if not results:
-        return "## A pretrained start\n\nNot run yet."
     inside = pretrained.page(results).split("\n", 2)[2].replace("## ", "### ")
-    return f"## A pretrained start\n\nEfficientNet-lite0 with ImageNet weights.\n\n{inside.strip()}"
+    return f"## {START}\n\nEfficientNet-lite0 with ImageNet weights.\n\n{inside.strip()}"
 
 
 def page(field: list[Result], tuned: list[Result]) -> str:
     """The whole page."""
-    extra = [case for case in HEADINGS if case not in SEEDS and of_case(field, case)]
-    parts = [section(field, case) for case in [*SEEDS, *extra]]
-    return "\n\n".join([INTRO, *parts, fine_tuned(tuned)]) + "\n"
+    run = [case for case in HEADINGS if of_case(field, case)]
+    order = [*(case for case in SEEDS if case in run), *(case for case in run if case not in SEEDS)]
+    parts = [INTRO, *(section(field, case) for case in order)]
+    left = [HEADINGS[case] for case in SEEDS if case not in run]
+    if tuned:
+        parts.append(fine_tuned(tuned))
+    else:
+        left.append(START)
+    if left:
+        parts.append("\n".join(["## Not run yet", "", *(f"- {title}" for title in left)]))
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:

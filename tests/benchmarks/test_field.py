@@ -307,7 +307,7 @@ def test_the_page_is_computed_from_the_committed_results_and_names_what_was_not_
     own = [result("sgd", seed, 0.3 + 0.01 * seed) | {"net": "resnet18"} for seed in range(3)]
     own += [result("jsg_natural", seed, 0.2 + 0.01 * seed) | {"net": "resnet18"} for seed in (0, 1)]
     text = page.section(own, "clean")
-    assert "**Wins**\n\n- JS-G, Natural against SGD: NLL -0.1000" in text
+    assert "**Wins**\n\n- JS-G, Natural against SGD: NLL −0.1000" in text
     assert "JS-G, Natural (seeds 2)" in text
     assert "SGD (seeds" not in text
     assert page.points(own, "clean", "nll")["SGD"] == [0.3, 0.31, 0.32]
