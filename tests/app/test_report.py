@@ -334,6 +334,23 @@ def test_a_column_that_does_not_matter_has_no_importance_and_a_level_curve(tmp_p
     assert np.ptp(steep) > 5 * np.ptp(level)
 
 
+def test_the_partial_dependence_on_dates_is_drawn_over_dates(chromium, tmp_path):
+    days = pd.date_range("2021-01-01", periods=80).strftime("%Y-%m-%d")
+    frame().assign(day=days)[["day", "b", "y"]].to_csv(tmp_path / "days.csv", index=False)
+    run = trained(tmp_path / "days.csv", tmp_path / "run", KL())
+    place = tmp_path / "page.html"
+    place.write_text(report.page([run]), encoding="utf-8")
+    (drawn,) = values(place, "Partial dependence on day")
+    assert all(re.fullmatch(r"2021-0[1-3]-\d\d", value["date"]) for value in drawn)
+    (numbers,) = values(place, "Partial dependence on b")
+    assert "date" not in numbers[0]
+    page = chromium.open(place.as_uri())
+    page.until(DRAWN)
+    labels = page.run("[...document.querySelectorAll('svg text')].map((t) => t.textContent)")
+    assert any(re.fullmatch(r"2021-0[1-4]-\d\d", label) for label in labels)
+    assert page.problems == []
+
+
 def test_confusion_and_auc_are_those_of_scikit_learn(made, pages):
     page = read(pages["classes"]).text
     for name, label in zip(LOSSES, ("KL", "JSA:0.5", "deterministic"), strict=True):

@@ -82,7 +82,8 @@ def _dependence(known: Sequence[Tested], name: str) -> Html:
     task, what = known[0].splits.task, f"predicted {known[0].splits.target}"
     if isinstance(task, Classification):
         what = f"probability of {task.classes[_class(known[0])]}"
-    return chart(f"Partial dependence on {name}", "", values, "band", x=name, y=what)
+    dates = "date" in values[0]
+    return chart(f"Partial dependence on {name}", "", values, "band", x=name, y=what, dates=dates)
 
 
 def curve(one: Tested, name: str) -> Values:
@@ -96,12 +97,14 @@ def curve(one: Tested, name: str) -> Values:
     means = each.double().unflatten(1, (len(grid), -1)).mean(-1)  # (S, values)
     # Encoded in single precision: a 0 of the file must not come back as 2.6e-07.
     step = units.scale * 1e-5
-    columns = {
+    columns: dict[str, list[Any]] = {
         "value": [round((a * units.scale + units.loc) / step) * step for a in grid.tolist()],
         "mean prediction": means.mean(0).tolist(),
         "low": means.quantile(0.05, 0).tolist(),
         "high": means.quantile(0.95, 0).tolist(),
     }
+    if isinstance(units, Dates):
+        columns["date"] = [str(np.datetime64(round(day), "D")) for day in columns["value"]]
     return rows(columns, run=one.run.name)
 
 

@@ -173,8 +173,10 @@
       const each = apart.yOffset ? Math.max(20, 11 * runs.length) : 20;
       return { height: 24 + each * names.length, layer: [...(at ? [line] : []), bars, dots] };
     },
-    band: ({ x: across, y: up }) => {
+    band: ({ x: across, y: up, dates }) => {
       const [x, y] = [axis("value", across), axis("mean prediction", up)];
+      // Dates are days since 1970.
+      if (dates) x.axis = { labelExpr: "utcFormat(datum.value * 86400000, '%Y-%m-%d')", tickMinStep: 1, tickCount: 4 };
       return { layer: [marks("area", x, { ...y, field: "low" }, { y2: { field: "high" } }), marks("line", x, y)] };
     },
     epochs: ({ values, y: up, domain, log }) => {
