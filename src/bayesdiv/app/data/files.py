@@ -163,7 +163,7 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
     if path.is_dir() or suffix not in (*TEXT, ".xlsx", ".parquet"):
         raise DataError(f"a table must be {KNOWN}, got {'the folder ' * path.is_dir()}{path}")
     if not path.exists():
-        raise DataError(f"the file {path} does not exist")
+        raise DataError(f"the file {path} does not exist: check its name and folder")
     if not path.is_file():  # a pipe would be waited for
         raise DataError(f"a table must be an ordinary file, got {path}")
     if path.stat().st_size > memory():
