@@ -55,7 +55,7 @@ def test_quantiles_of_counts_are_the_least_that_reach_the_probability(probabilit
 
 
 class Given(nn.Module):
-    """A likelihood of whatever distribution it is told."""
+    """A likelihood with any given distribution."""
 
     def __init__(self, made):
         super().__init__()
