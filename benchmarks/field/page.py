@@ -185,7 +185,7 @@ def page(field: list[Result], tuned: list[Result]) -> str:
 
 
 def main() -> None:
-    field, tuned = tables.read(FIELD), pretrained.read(PRETRAINED)
+    field, tuned = tables.read(FIELD), tables.read(PRETRAINED)
     for folder, results, text in (
         (FIELD, field, tables.page),
         (PRETRAINED, tuned, pretrained.page),

@@ -260,25 +260,34 @@ def archive(runs: Path, out: Path, before: set[str], name: str = "field") -> Non
         room -= size
 
 
+def options(
+    about: str, home: Path, methods: list[str], batch: int, guess: float
+) -> argparse.ArgumentParser:
+    """The options that every harness has, whose program and results lie in a folder of its own."""
+    made = argparse.ArgumentParser(description=about.split("\n")[0])
+    data, runs = Path("~/data").expanduser(), Path(f"~/{home.name}_runs").expanduser()
+    made.add_argument("--data", type=Path, default=data, help="folder of the pieces")
+    made.add_argument("--out", type=Path, help="folder for archives of what is new")
+    made.add_argument("--runs", type=Path, default=runs)
+    made.add_argument("--known", type=Path, default=home / "results")
+    made.add_argument("--limit", type=float, default=1e9, help="seconds in all")
+    made.add_argument("--only", nargs="+", choices=methods, help="these methods")
+    made.add_argument("--epochs", type=int, help="in the place of the case's own")
+    made.add_argument("--batch", type=int, default=batch)
+    made.add_argument("--guess", type=float, default=guess, help="seconds of a first run")
+    made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return made
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    made.add_argument("--data", type=Path, default=Path("~/data").expanduser())
-    made.add_argument("--out", type=Path, help="folder for archives of what is new")
-    made.add_argument("--runs", type=Path, default=Path("~/field_runs").expanduser())
-    made.add_argument("--known", type=Path, default=HERE / "results")
-    made.add_argument("--limit", type=float, default=1e9, help="seconds in all")
+    made = options(__doc__, HERE, list(METHODS), batch=256, guess=100.0)
     made.add_argument("--stage", choices=["tune", "final", "ensemble"], default="final")
     made.add_argument("--case", nargs="+", choices=list(CASES), default=["clean"])
-    made.add_argument("--only", nargs="+", choices=list(METHODS), help="these methods")
     made.add_argument("--seeds", type=int, default=1)
     made.add_argument("--first-seed", type=int, default=0)
-    made.add_argument("--epochs", type=int, help="in the place of the case's own")
     made.add_argument("--net", choices=list(NETS), default="resnet18")
-    made.add_argument("--batch", type=int, default=256)
     made.add_argument("--shifted", type=int, default=1000, help="test images per corruption")
-    made.add_argument("--guess", type=float, default=100.0, help="seconds of a first run")
-    made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return made
 
 

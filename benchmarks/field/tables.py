@@ -170,9 +170,10 @@ def page(results: list[Result]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--results", type=Path, default=HERE / "results")
+def show(about: str, home: Path, page: Callable[[list[Result]], str]) -> None:
+    """Print the page of the results in a folder, and write it beside them if asked to."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--results", type=Path, default=home / "results")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     text = page(read(arguments.results))
@@ -182,4 +183,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    show(__doc__, HERE, page)

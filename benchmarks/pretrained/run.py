@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 import bayesdiv as bd
 from benchmarks.field.evaluation import Logs, Seen, predicted
 from benchmarks.field.methods import Result, Settings, per_epoch
-from benchmarks.field.run import archive, best, results
+from benchmarks.field.run import archive, best, options, results
 from benchmarks.pretrained.data import CASES, FOLDS, Fold, Sets, fold, read
 from benchmarks.pretrained.methods import METHODS, FineTuning
 from benchmarks.pretrained.network import Lite0
@@ -157,24 +157,13 @@ def _write(file: Path, content: dict[str, Any]) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    made = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    data = Path("~/data").expanduser()
-    made.add_argument("--data", type=Path, default=data, help="folder of the pieces")
+    made = options(__doc__, HERE, list(METHODS), batch=128, guess=40.0)
     made.add_argument("--weights", type=Path, help="lite0.safetensors; in --data unless named")
-    made.add_argument("--out", type=Path, help="folder for archives of what is new")
-    made.add_argument("--runs", type=Path, default=Path("~/pretrained_runs").expanduser())
-    made.add_argument("--known", type=Path, default=HERE / "results")
-    made.add_argument("--limit", type=float, default=1e9, help="seconds in all")
     made.add_argument("--stage", choices=["tune", "final"], default="final")
     made.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
-    made.add_argument("--only", nargs="+", choices=list(METHODS), help="these methods")
     made.add_argument("--folds", type=int, default=FOLDS)
-    made.add_argument("--epochs", type=int, help="in the place of the case's own")
     made.add_argument("--samples", type=int, default=16, help="weight draws per prediction")
-    made.add_argument("--batch", type=int, default=128)
     made.add_argument("--width", type=float, default=1.0, help="below 1: a toy without weights")
-    made.add_argument("--guess", type=float, default=40.0, help="seconds of a first run")
-    made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return made
 
 

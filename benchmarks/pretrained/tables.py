@@ -5,15 +5,13 @@
 Prints Markdown; with --write it becomes FOLDER/tables.md, which a test computes anew.
 """
 
-import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.field.tables import Difference, Result, difference
+from benchmarks.field.tables import Difference, Result, difference, show
 
 HERE = Path(__file__).resolve().parent
 FOLDS = 5
@@ -59,11 +57,6 @@ COLUMNS = {
     ),
     "cifar": (ACCURACY, *COMMON, Column("AURC", "aurc", ".4f", -1)),
 }
-
-
-def read(folder: Path) -> list[Result]:
-    """Every result of a final run."""
-    return [json.loads(file.read_text()) for file in sorted(folder.glob("final-*.json"))]
 
 
 def table(results: list[Result], case: str) -> str:
@@ -135,16 +128,5 @@ def page(results: list[Result]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
-    text = page(read(arguments.results))
-    if arguments.write:
-        (arguments.results / "tables.md").write_text(text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    show(__doc__, HERE, page)

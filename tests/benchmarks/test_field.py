@@ -36,7 +36,6 @@ from benchmarks.field.methods import METHODS
 from benchmarks.field.peers import LastLayerLaplace, Swag
 from benchmarks.field.run import best, main
 from benchmarks.field.scores import aurc, averaged, far_auroc, scores
-from benchmarks.pretrained import tables as pretrained
 from field_toy import write_toy
 
 RESULTS = Path(tables.__file__).parent / "results"
@@ -302,7 +301,7 @@ def test_committed_tables_are_those_of_the_committed_results():
 
 
 def test_the_page_is_computed_from_the_committed_results_and_names_what_was_not_run():
-    found = page.page(tables.read(page.FIELD), pretrained.read(page.PRETRAINED))
+    found = page.page(tables.read(page.FIELD), tables.read(page.PRETRAINED))
     assert page.PAGE.read_text() == found, "run python -m benchmarks.field.page"
     own = [result("sgd", seed, 0.3 + 0.01 * seed) | {"net": "resnet18"} for seed in range(3)]
     own += [result("jsg_natural", seed, 0.2 + 0.01 * seed) | {"net": "resnet18"} for seed in (0, 1)]

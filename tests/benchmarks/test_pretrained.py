@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from sklearn.metrics import roc_auc_score, roc_curve
 
+from benchmarks.field.tables import read as results_in
 from benchmarks.pretrained import tables
 from benchmarks.pretrained.data import CASES, FEW, FOLDS, Diagonal, fold, groups, read
 from benchmarks.pretrained.methods import METHODS, last
@@ -178,7 +179,7 @@ def test_a_run_leaves_a_result_and_is_not_repeated(tmp_path, packed, capsys, mon
         assert "final-patches-all_kl-0.json" in archive.getnames()
     main(options(tmp_path, "--only", "all_kl", "--folds", "1"))
     assert not capsys.readouterr().out
-    assert "| all weights, KL | 1 |" in tables.page(tables.read(tmp_path / "runs"))
+    assert "| all weights, KL | 1 |" in tables.page(results_in(tmp_path / "runs"))
 
 
 def test_a_run_that_would_not_end_in_time_is_not_begun(tmp_path, packed, capsys):
@@ -205,7 +206,7 @@ def test_a_larger_auc_is_ahead_and_missing_folds_are_named():
 
 def test_committed_tables_are_those_of_the_committed_results():
     page = RESULTS / "tables.md"
-    results = tables.read(RESULTS)
+    results = results_in(RESULTS)
     assert page.exists() == bool(results)
     if results:
         assert page.read_text() == tables.page(results)
