@@ -14,11 +14,11 @@ from bayesdiv.app.report.network import Histories, by_epoch
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.metrics import TABLE as METRICS
+from bayesdiv.metrics.table import SHARE, TARGET
 
-SHARES = ("coverage", "accuracy", "ece", "false_negative_rate", "auroc", "aurc")
-DISTANCES = ("rmse", "mae", "crps", "pinball", "brier", "sharpness", "interval_width")
-RANGES = dict.fromkeys(SHARES, (0.0, 1.0)) | dict.fromkeys(DISTANCES, (0.0, math.inf))
-"""What a metric can be, where that has an end."""
+RANGES = {SHARE: (0.0, 1.0), TARGET: (0.0, math.inf)}
+"""What a metric of a unit can be, where that has an end."""
 
 Measures = Mapping[str, Sequence[Mapping[str, float]]]
 """The test metrics of each seed, by the names of losses and simple models."""
@@ -75,7 +75,8 @@ def _metrics(measures: Measures, keys: Sequence[str], share: float) -> tuple[Htm
     drawn, cells = [], {name: [joined(name)] for name in measures}
     for key in keys:
         values, title = [], metric.title(key)
-        least, most = RANGES.get(key, (-math.inf, math.inf))
+        unit = METRICS[key].unit if key in METRICS else ""
+        least, most = RANGES.get(unit, (-math.inf, math.inf))
         for name, each in values_of(measures, key).items():
             middle, wide = mean(each), metric.margin(each, share)
             wide = wide if math.isfinite(wide) else 0.0
@@ -86,7 +87,7 @@ def _metrics(measures: Measures, keys: Sequence[str], share: float) -> tuple[Htm
             cells[name].append(joined(number(middle), hint if len(each) > 1 else ""))
         said = "mean and 95 % interval" if max(map(len, measures.values())) > 1 else ""
         # Room beyond the values would have ticks where no value can be.
-        options = {"scale": {"padding": 0}} if key in RANGES else {}
+        options = {"scale": {"padding": 0}} if unit in RANGES else {}
         drawn.append(chart(title, said, values, "whiskers", field="row", x=title, **options))
         for row in cells.values():
             row += [joined("–")] * (len(drawn) + 1 - len(row))
