@@ -5,10 +5,10 @@
     python benchmarks/field/run.py --stage ensemble
 
 Stages: `tune` tries the grid of every method on validation images with one seed, `final` trains the
-best setting of each (the first of the grid where nothing was tuned) and judges it on test images,
-`ensemble` averages kept predictions of SGD's seeds. A run whose result lies in --runs or in
---known is not repeated. No run is begun that would not end within --limit. What is new goes to
---out in archives under 15 MiB.
+best setting of each (that of clean images where the case was not tuned) and judges it on test
+images, `time` measures some epochs of it, `ensemble` averages kept predictions of SGD's seeds. A
+run whose result lies in --runs or in --known is not repeated. No run is begun that would not end
+within --limit. What is new goes to --out in archives under 15 MiB.
 """
 
 import argparse
@@ -43,6 +43,7 @@ NETS = {
     "tiny": ResNet(10, small_stem, width=4, blocks=(1, 1), norm=Norm.BATCH),
 }
 TUNING_EPOCHS = 1 / 3  # of a case's own
+TIMED_EPOCHS = 6
 
 
 class Job(NamedTuple):
@@ -58,7 +59,7 @@ class Job(NamedTuple):
     @property
     def seed(self) -> int:
         """Tuning runs share one that no final run has."""
-        return self.number if self.stage == "final" else 1000
+        return 1000 if self.stage == "tune" else self.number
 
     def key(self, method: str | None = None, number: int | None = None) -> str:
         """The name of a result's files."""
@@ -82,9 +83,15 @@ def best(prefix: str, count: int, known: dict[str, dict[str, Any]]) -> int:
     return min(tried)[1] if tried else 0
 
 
+def tuned_on(method: str, case: str, net: str, known: dict[str, dict[str, Any]]) -> str:
+    """The case whose validation images choose the setting: its own, or clean ones."""
+    own = f"tune-{case}-{net}-{method}-0" in known
+    return case if own else "clean"
+
+
 def chosen(method: str, case: str, net: str, known: dict[str, dict[str, Any]]) -> Settings:
     """The setting that a final run has."""
-    grid = METHODS[method].grid
+    grid, case = METHODS[method].grid, tuned_on(method, case, net, known)
     settings = dict(grid[best(f"tune-{case}-{net}-{method}", len(grid), known)])
     if method == "sgd":  # whose last layer's Laplace approximation is tuned beside it
         precisions = settings["precisions"]
@@ -105,7 +112,7 @@ def jobs(arguments: argparse.Namespace, known: dict[str, dict[str, Any]]) -> lis
         ]
     else:
         wanted = [
-            Job("final", case, net, name, seed, chosen(name, case, net, known))
+            Job(arguments.stage, case, net, name, seed, chosen(name, case, net, known))
             for case in arguments.case
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds)
             for name in names
@@ -116,7 +123,7 @@ def jobs(arguments: argparse.Namespace, known: dict[str, dict[str, Any]]) -> lis
 def run(job: Job, arguments: argparse.Namespace, parts: dict[str, Part]) -> list[str]:
     """Train and judge; returns a line per result."""
     case = CASES[job.case]
-    epochs = arguments.epochs or case.epochs
+    epochs = arguments.epochs or (TIMED_EPOCHS if job.stage == "time" else case.epochs)
     if job.stage == "tune":
         epochs = max(1, round(epochs * TUNING_EPOCHS))
         part, held = tuning_parts(parts["train"], case, job.seed)
@@ -133,7 +140,10 @@ def run(job: Job, arguments: argparse.Namespace, parts: dict[str, Part]) -> list
         found = METHODS[job.method].train(task, **job.settings)
     except bd.Diverged:
         found = [Result(job.method, {"setting": repr(job.settings)}, None)]
-    facts = _facts(job, task, time.perf_counter() - began)
+    facts = _facts(job, task, time.perf_counter() - began, arguments.beside)
+    if job.stage == "time":
+        _write(arguments.runs / f"{job.key()}.json", {"method": job.method, **facts})
+        return [f"{job.key()}: {facts['seconds_per_epoch']:.3f} s per epoch"]
     return [
         _judge(job, place, result, facts, arguments, sets, y)
         for place, result in enumerate(found)
@@ -141,7 +151,7 @@ def run(job: Job, arguments: argparse.Namespace, parts: dict[str, Part]) -> list
     ]
 
 
-def _facts(job: Job, task: Task, seconds: float) -> dict[str, Any]:
+def _facts(job: Job, task: Task, seconds: float, beside: bool) -> dict[str, Any]:
     on_card = task.device.type == "cuda"
     return {
         "stage": job.stage,
@@ -152,7 +162,7 @@ def _facts(job: Job, task: Task, seconds: float) -> dict[str, Any]:
         "batch": task.batch,
         "num_data": task.num_data,
         "seconds": seconds,
-        "seconds_per_epoch": per_epoch(task) if task.seconds else None,
+        "seconds_per_epoch": per_epoch(task) if task.seconds and not beside else None,
         "memory_mib": torch.cuda.max_memory_allocated() / 2**20 if on_card else None,
         "device": torch.cuda.get_device_name() if on_card else "cpu",
         "torch": torch.__version__,
@@ -184,12 +194,17 @@ def _judge(
     whole["seconds_of_evaluation"] = time.perf_counter() - began
     if job.stage == "final":
         np.savez_compressed(arguments.runs / f"{key}.npz", **_kept(result.method, logs, y))
-    file = arguments.runs / f"{key}.json"
-    file.with_suffix(".part").write_text(json.dumps(whole, indent=1))
-    file.with_suffix(".part").rename(file)
+    _write(arguments.runs / f"{key}.json", whole)
     first = scores.get("test") or scores["validation"]
     line = " ".join(f"{name} {value:.4f}" for name, value in first.items())
     return f"{key}: {line}; {facts['seconds_per_epoch'] or 0:.2f} s per epoch"
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1))
+    part.rename(file)
 
 
 def _predictions(
@@ -232,7 +247,7 @@ def _ensemble(arguments: argparse.Namespace, case: str, size: int) -> str | None
     whole = one | {
         "method": f"ensemble{size}",
         "samples": size,
-        "seconds_per_epoch": size * one["seconds_per_epoch"],
+        "seconds_per_epoch": size * took if (took := one["seconds_per_epoch"]) else None,
         "scores": judged(logs, y),
     }
     key = f"final-{case}-{arguments.net}-ensemble{size}-0"
@@ -275,6 +290,9 @@ def options(
     made.add_argument("--epochs", type=int, help="in the place of the case's own")
     made.add_argument("--batch", type=int, default=batch)
     made.add_argument("--guess", type=float, default=guess, help="seconds of a first run")
+    made.add_argument(
+        "--beside", action="store_true", help="other runs share the device: keep no times"
+    )
     made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return made
 
@@ -282,7 +300,7 @@ def options(
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = options(__doc__, HERE, list(METHODS), batch=256, guess=100.0)
-    made.add_argument("--stage", choices=["tune", "final", "ensemble"], default="final")
+    made.add_argument("--stage", choices=["tune", "final", "time", "ensemble"], default="final")
     made.add_argument("--case", nargs="+", choices=list(CASES), default=["clean"])
     made.add_argument("--seeds", type=int, default=1)
     made.add_argument("--first-seed", type=int, default=0)

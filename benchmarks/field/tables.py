@@ -78,9 +78,21 @@ def _percent(share: float | None) -> float | None:
 
 
 def read(folder: Path) -> list[Result]:
-    """Every result of a final run."""
-    found = [json.loads(file.read_text()) for file in sorted(folder.glob("final-*.json"))]
-    return [result for result in found if result["stage"] == "final"]
+    """Every result of a final run, with the time that was measured alone where there is one."""
+    final, timed = (
+        [json.loads(file.read_text()) for file in sorted(folder.glob(f"{stage}-*.json"))]
+        for stage in ("final", "time")
+    )
+    alone = {_which(own): own["seconds_per_epoch"] for own in timed}
+    return [
+        result | {"seconds_per_epoch": alone.get(_which(result), result["seconds_per_epoch"])}
+        for result in final
+    ]
+
+
+def _which(result: Result) -> tuple[str, str, str]:
+    """What a time belongs to: the mean network is trained as the whole posterior is."""
+    return result["case"], result.get("net", ""), result["method"].removesuffix("_mean")
 
 
 def table(results: Iterable[Result]) -> str:
@@ -150,7 +162,7 @@ def comparison(results: list[Result]) -> str:
     ours = [name for name in TITLES if name.startswith(("kl", "jsg", "jsa"))]
     ours = [name for name in ours if not name.endswith("_mean")]
     for method in ours:
-        for other in ("sgd", "ivon", "swag", "kl"):
+        for other in ("sgd", "ivon", "swag", "kl_natural"):
             for metric in ("nll", "ece", "aurc") if other != method else ():
                 found = difference(results, method, other, metric)
                 if found:

@@ -106,7 +106,7 @@ def run(job: Job, arguments: argparse.Namespace, sets: Sets) -> str:
         result = METHODS[job.method].train(task, **job.settings)[0]
     except bd.Diverged:
         result = Result(job.method, {"setting": repr(job.settings)}, None)
-    facts = _facts(job, task, time.perf_counter() - began)
+    facts = _facts(job, task, time.perf_counter() - began, arguments.beside)
     names = ("validation", "test") if job.stage == "final" else ("validation",)
     wanted = {name: getattr(parts, name) for name in names}
     logs = _predictions(
@@ -118,7 +118,7 @@ def run(job: Job, arguments: argparse.Namespace, sets: Sets) -> str:
     return f"{job.key}: {first}; {facts['seconds']:.1f} s, {time.perf_counter() - began:.1f} in all"
 
 
-def _facts(job: Job, task: FineTuning, seconds: float) -> dict[str, Any]:
+def _facts(job: Job, task: FineTuning, seconds: float, beside: bool) -> dict[str, Any]:
     on_card = task.device.type == "cuda"
     return {
         "stage": job.stage,
@@ -130,7 +130,7 @@ def _facts(job: Job, task: FineTuning, seconds: float) -> dict[str, Any]:
         "num_data": task.num_data,
         "samples": task.samples,
         "seconds": seconds,
-        "seconds_per_epoch": per_epoch(task) if task.seconds else None,
+        "seconds_per_epoch": per_epoch(task) if task.seconds and not beside else None,
         "memory_mib": torch.cuda.max_memory_allocated() / 2**20 if on_card else None,
         "device": torch.cuda.get_device_name() if on_card else "cpu",
         "torch": torch.__version__,

@@ -34,7 +34,7 @@ from benchmarks.field.data import (
 from benchmarks.field.evaluation import Trained, judged, predicted, seen
 from benchmarks.field.methods import METHODS
 from benchmarks.field.peers import LastLayerLaplace, Swag
-from benchmarks.field.run import best, main
+from benchmarks.field.run import best, chosen, main
 from benchmarks.field.scores import aurc, averaged, far_auroc, scores
 from field_toy import write_toy
 
@@ -242,6 +242,27 @@ def test_a_run_that_would_not_end_in_time_is_not_begun(tmp_path, capsys):
     main(options(tmp_path, "--only", "sgd", "--limit", "50", "--guess", "100"))
     assert "no time is left for final-clean-tiny-sgd-0" in capsys.readouterr().out
     assert not list((tmp_path / "runs").glob("*.json"))
+
+
+def test_a_shared_device_keeps_no_times_and_one_measured_alone_stands_in(tmp_path, capsys):
+    write_toy(tmp_path / "data")
+    main(options(tmp_path, "--only", "sgd", "--beside"))
+    (one,) = [own for own in tables.read(tmp_path / "runs") if own["method"] == "sgd"]
+    assert one["seconds_per_epoch"] is None
+    main(options(tmp_path, "--only", "sgd", "--stage", "time"))
+    assert "time-clean-tiny-sgd-0" in capsys.readouterr().out
+    (one,) = [own for own in tables.read(tmp_path / "runs") if own["method"] == "sgd"]
+    assert one["seconds_per_epoch"] > 0
+
+
+def test_a_case_that_was_not_tuned_takes_the_setting_of_clean_images():
+    def tried(case, nlls):
+        names = [f"tune-{case}-tiny-dropout-{place}" for place in range(len(nlls))]
+        return dict(zip(names, ({"scores": {"validation": {"nll": n}}} for n in nlls), strict=True))
+
+    grid, clean = METHODS["dropout"].grid, tried("clean", [0.3, 0.2])
+    assert chosen("dropout", "noise40", "tiny", clean) == dict(grid[1])
+    assert chosen("dropout", "noise40", "tiny", clean | tried("noise40", [1.1, 1.3])) == grid[0]
 
 
 @pytest.mark.parametrize("name", ["dropout", "swag", "kl", "jsg_natural"])
