@@ -206,7 +206,7 @@ def _(patch):
 TASK = """
 from dataclasses import dataclass
 from bayesdiv.app.tasks.regression import Regression
-from bayesdiv.likelihoods.student_t import StudentTNoise
+from bayesdiv.likelihoods.numbers import StudentTNoise
 
 @dataclass(frozen=True)
 class HeavyTailed(Regression):

@@ -14,7 +14,7 @@ from torch.distributions import Normal
 
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.divergence import JSA, UnmodifiedJSA
-from bayesdiv.likelihoods.gaussian import Gaussian
+from bayesdiv.likelihoods.numbers import Gaussian
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.point import Point

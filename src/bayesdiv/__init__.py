@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
     from bayesdiv.export import export
-    from bayesdiv.likelihoods.binary import Binary
-    from bayesdiv.likelihoods.classes import Classes
-    from bayesdiv.likelihoods.gaussian import Gaussian
-    from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
-    from bayesdiv.likelihoods.poisson import Poisson
-    from bayesdiv.likelihoods.student_t import StudentTNoise
+    from bayesdiv.likelihoods.classes import Binary, Classes
+    from bayesdiv.likelihoods.numbers import (
+        Gaussian,
+        HeteroscedasticGaussian,
+        Poisson,
+        StudentTNoise,
+    )
     from bayesdiv.model.bayesian import Bayesian, at_mean, stacked
     from bayesdiv.model.bayesianize import bayesianize
     from bayesdiv.model.plain import plain
@@ -127,12 +128,8 @@ _HOMES = {
     "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.export": "export",
-    "bayesdiv.likelihoods.binary": "Binary",
-    "bayesdiv.likelihoods.classes": "Classes",
-    "bayesdiv.likelihoods.gaussian": "Gaussian",
-    "bayesdiv.likelihoods.heteroscedastic": "HeteroscedasticGaussian",
-    "bayesdiv.likelihoods.poisson": "Poisson",
-    "bayesdiv.likelihoods.student_t": "StudentTNoise",
+    "bayesdiv.likelihoods.classes": "Binary Classes",
+    "bayesdiv.likelihoods.numbers": "Gaussian HeteroscedasticGaussian Poisson StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian stacked",
     "bayesdiv.model.bayesianize": "bayesianize",
     "bayesdiv.model.plain": "plain",

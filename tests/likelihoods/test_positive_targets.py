@@ -7,10 +7,7 @@ from scipy import stats
 from torch.distributions import NegativeBinomial as Counted
 
 from bayesdiv import quantiles
-from bayesdiv.likelihoods.gamma import Gamma
-from bayesdiv.likelihoods.log_normal import LogNormal
-from bayesdiv.likelihoods.mixture import GaussianMixture
-from bayesdiv.likelihoods.negative_binomial import NegativeBinomial
+from bayesdiv.likelihoods.numbers import Gamma, GaussianMixture, LogNormal, NegativeBinomial
 from bayesdiv.predictive import Predictive
 from bayesdiv.testing import check_likelihood
 

@@ -8,10 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesdiv as bd
-from bayesdiv.likelihoods.gamma import Gamma
-from bayesdiv.likelihoods.log_normal import LogNormal
-from bayesdiv.likelihoods.mixture import GaussianMixture
-from bayesdiv.likelihoods.negative_binomial import NegativeBinomial
+from bayesdiv.likelihoods.numbers import Gamma, GaussianMixture, LogNormal, NegativeBinomial
 from serving.networks import Bert, Cnn, Encoder, Recurrent, efficientnet_lite0, resnet18, tried
 from serving.running import assert_equal, expected, runner
 

@@ -19,14 +19,17 @@ from torch.distributions import (
 )
 
 from bayesdiv.app.recipe import TABLES
-from bayesdiv.likelihoods import gamma, log_normal
-from bayesdiv.likelihoods.base import Likelihood, shift_to
-from bayesdiv.likelihoods.gaussian import Gaussian
-from bayesdiv.likelihoods.heteroscedastic import HeteroscedasticGaussian
-from bayesdiv.likelihoods.mixture import GaussianMixture
-from bayesdiv.likelihoods.negative_binomial import NegativeBinomial
-from bayesdiv.likelihoods.poisson import Poisson
-from bayesdiv.likelihoods.student_t import StudentTNoise
+from bayesdiv.likelihoods import numbers
+from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods.numbers import (
+    Gaussian,
+    GaussianMixture,
+    HeteroscedasticGaussian,
+    NegativeBinomial,
+    Poisson,
+    StudentTNoise,
+    shift_to,
+)
 
 Floats = NDArray[np.float64]
 COMPONENTS = 3  # of a mixture
@@ -145,8 +148,8 @@ FAMILIES = {
         outputs=3 * COMPONENTS,
         locations=COMPONENTS,
     ),
-    "log_normal": _of_logarithms(log_normal.LogNormal),
-    "gamma": _of_logarithms(gamma.Gamma),
+    "log_normal": _of_logarithms(numbers.LogNormal),
+    "gamma": _of_logarithms(numbers.Gamma),
     "poisson": Family(
         lambda units: Poisson(_numbers(units.centre)),
         _counted,

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesdiv.likelihoods.gaussian import Gaussian
+from bayesdiv.likelihoods.numbers import Gaussian
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.batches import Batches
