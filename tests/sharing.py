@@ -5,17 +5,15 @@ from collections.abc import Callable
 
 import optuna
 
-from bayesdiv.app.tuning import study as studies
-from bayesdiv.app.tuning import workers
-from bayesdiv.app.tuning.search import Search
+from bayesdiv.app.tuning.search import Search, opened, tune
 
 
 def together(objective: Callable[[optuna.Trial], float], search: Search, count: int) -> None:
     """Run the same search in so many processes, and wait for their ends."""
-    with studies.opened(search) as study:  # by all at once they would be planned several times
-        studies.plan(study, search.trials, None)
+    with opened(search):  # makes the tables
+        pass
     context = multiprocessing.get_context("spawn")
-    shells = [context.Process(target=workers.tune, args=(objective, search)) for _ in range(count)]
+    shells = [context.Process(target=tune, args=(objective, search)) for _ in range(count)]
     for shell in shells:
         shell.start()
     for shell in shells:

@@ -31,7 +31,6 @@ from bayesdiv.app.data.loading import load
 from bayesdiv.app.options import known
 from bayesdiv.app.report import comparison
 from bayesdiv.app.tuning import search as searches
-from bayesdiv.app.tuning import study as studies
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
 from command import call
 
@@ -897,7 +896,7 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     def finished() -> int:
         if not Path("t/search.db").exists():
             return 0
-        return sum(tried.state in ("complete", "pruned") for tried in studies.trials(search))
+        return sum(tried.state in ("complete", "pruned") for tried in searches.trials(search))
 
     wait_for(finished, child)
     child.send_signal(signal.SIGINT)
@@ -907,7 +906,7 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     assert "Traceback" not in told
     done = finished()
     assert 0 < done < 90
-    assert "failed" not in {tried.state for tried in studies.trials(search)}
+    assert "failed" not in {tried.state for tried in searches.trials(search)}
     assert call("tune", numbers, *options, "--trials", done + 2) == 0
     assert finished() == done + 2
     assert len(pd.read_csv("t/trials.csv").query("state in ('complete', 'pruned')")) == done + 2

@@ -12,15 +12,14 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.tuning import experiment
-from bayesdiv.app.tuning import study as studies
 from bayesdiv.app.tuning.experiment import RANGES
-from bayesdiv.app.tuning.search import Search
+from bayesdiv.app.tuning.search import Search, trials
 
 QUICK = Training(epochs=4, test_samples=5, hidden=(5,), samples=1, members=1)
 
 
 def settings_of(search: Search) -> list[dict[str, float]]:
-    return [tried.settings for tried in studies.trials(search)]
+    return [tried.settings for tried in trials(search)]
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +30,12 @@ def diabetes():
 def test_an_experiment_is_searched_over_alpha_strength_and_learning_rate(tmp_path, diabetes):
     search = Search(tmp_path / "study.db", trials=3)
     tuned = experiment.tune_experiment(diabetes, bd.JSA(0.5), QUICK, search, folds=2)
-    first, *others = studies.trials(search)
+    first, *others = trials(search)
     assert first.settings == {"alpha": 0.5, "strength": 1.0, "learning_rate": 5e-3}
     for tried in others:
         assert 0 <= tried.settings["alpha"] <= 1
         assert 1e-3 <= tried.settings["strength"] <= 1e2
-    assert tuned.best.value == min(t.value for t in studies.trials(search) if t.state == "complete")
+    assert tuned.best.value == min(t.value for t in trials(search) if t.state == "complete")
     assert tuned.divergence == bd.JSA(tuned.best.settings["alpha"])
     assert tuned.training == dataclasses.replace(
         QUICK,
@@ -86,7 +85,7 @@ def test_a_setting_without_a_range_stays_as_it_is(tmp_path, diabetes):
     tuned = experiment.tune_experiment(diabetes, bd.JSA(0.2), QUICK, search, ranges=ranges, folds=1)
     assert tuned.divergence == bd.JSA(0.2)
     assert tuned.training.learning_rate == QUICK.learning_rate
-    assert all(2 <= tried.settings["strength"] <= 3 for tried in studies.trials(search))
+    assert all(2 <= tried.settings["strength"] <= 3 for tried in trials(search))
 
 
 def test_the_test_part_has_no_say(tmp_path, diabetes):
@@ -97,7 +96,7 @@ def test_the_test_part_has_no_say(tmp_path, diabetes):
     for name, splits in (("clean", diabetes), ("spoilt", spoilt)):
         search = Search(tmp_path / f"{name}.db", trials=2)
         experiment.tune_experiment(splits, bd.KL(), QUICK, search, folds=2)
-        values.append([tried.value for tried in studies.trials(search)])
+        values.append([tried.value for tried in trials(search)])
     assert values[0] == values[1]
 
 

@@ -7,8 +7,7 @@ import optuna
 import pytest
 
 from bayesdiv.app.tuning.results import PAGE, draw
-from bayesdiv.app.tuning.search import Search
-from bayesdiv.app.tuning.workers import tune
+from bayesdiv.app.tuning.search import Search, tune
 
 
 def objective(trial: optuna.Trial) -> float:

@@ -19,7 +19,7 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.lock import owned
 from bayesdiv.app.rounding import rounded, spread
-from bayesdiv.app.tuning import results, study
+from bayesdiv.app.tuning import results
 from bayesdiv.app.tuning.experiment import (
     RANGES,
     Ranges,
@@ -30,7 +30,7 @@ from bayesdiv.app.tuning.experiment import (
     with_settings,
 )
 from bayesdiv.app.tuning.population import NEAR, population, write_run
-from bayesdiv.app.tuning.search import Search, Tell, Tried
+from bayesdiv.app.tuning.search import Search, Tell, Tried, trials
 from bayesdiv.divergence import JSA, Divergence
 
 Pair = tuple[Divergence, Training]
@@ -175,7 +175,7 @@ def _optuna(settings: Namespace, folder: Path, splits: Splits, pair: Pair, range
             about={"data": data},
             tell=tell,
         )
-    tried = study.trials(search)
+    tried = trials(search)
     output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
     best = results.write(folder, options.data_settings(settings), tuned, tried)
     results.draw(search, folder, f"validation {metric.title(settings.aim)}")
@@ -203,11 +203,8 @@ def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
 
 
 @contextlib.contextmanager
-def _shown(search: Search) -> Iterator[Tell | None]:
+def _shown(search: Search) -> Iterator[Tell]:
     """A line with the progress of the search, on a terminal."""
-    if not errors.is_terminal:
-        yield None
-        return
     with errors.status("searching") as line:
         yield lambda tried: line.update(_count(tried, search.trials))
 
@@ -231,9 +228,8 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, aim: str, title: str)
         value = "" if trial.value is None else rounded(trial.value, 4)
         mark = "*" if trial.number == best else " "
         style = "bold green" if mark == "*" else "dim" if trial.state != "complete" else None
-        again = "" if trial.retry_of is None else f", trial {trial.retry_of} again"
         diverged = trial.state == "pruned" and trial.value is None
-        state = escape("diverged" if diverged else trial.state + again)
+        state = escape("diverged" if diverged else trial.state)
         table.add_row(str(trial.number), *cells, value + mark, state, style=style)
     table.caption = f"{_count(tried, wanted)}; * best"
     return table

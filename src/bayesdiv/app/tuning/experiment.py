@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, NamedTuple
 
 import optuna
@@ -15,8 +15,7 @@ from bayesdiv.app import task as tasks
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import described
-from bayesdiv.app.tuning.search import Search, Tell, Tried
-from bayesdiv.app.tuning.workers import tune
+from bayesdiv.app.tuning.search import Search, Tell, Tried, tune
 from bayesdiv.divergence import Divergence
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.training.best import Best
@@ -50,7 +49,7 @@ def tune_experiment(
     ranges: Ranges = RANGES,
     folds: int = 3,
     about: Mapping[str, Any] | None = None,
-    tell: Tell | None = None,
+    tell: Tell = lambda tried: None,
 ) -> Tuned:
     """Search alpha, strength and learning rate of an experiment on its validation data.
 
@@ -84,7 +83,23 @@ def tune_experiment(
         "folds": folds,
         "num_data": splits.num_data,
     }
-    objective = _Validation(dealt(splits, folds, training.seed), divergence, training, ranges, aim)
+    parts = dealt(splits, folds, training.seed)
+
+    def objective(trial: Trial) -> float:
+        own = {k: trial.suggest_float(k, r.low, r.high, log=r.log) for k, r in ranges.items()}
+        pair = with_settings(divergence, training, own)
+        # All folds are trained side by side, epoch by epoch.
+        courses = zip(*(_course(part, *pair, aim) for part in parts), strict=True)
+        every, value = max(1, training.length // REPORTS), math.nan
+        for epoch, values in enumerate(courses, 1):
+            value = sum(values) / len(values)
+            # The first quarter would only show how fast a learning rate is.
+            if training.length // 4 < epoch < training.length and epoch % every == 0:
+                trial.report(value, epoch)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+        return value
+
     begin = None if outside(divergence, training, ranges) else given(divergence, training, ranges)
     search = replace(search, best=max if METRICS[aim].loss(1.0) < METRICS[aim].loss(0.0) else min)
     found = tune(objective, search, start=begin, about=depends, tell=tell)
@@ -169,35 +184,6 @@ def _places(y: torch.Tensor, folds: int, seed: int) -> torch.Tensor:
     place = torch.empty_like(order)
     place[order] = torch.arange(len(y)) % folds
     return place
-
-
-@dataclass(frozen=True)
-class _Validation:
-    """The objective of `tune_experiment`: all folds trained side by side, epoch by epoch."""
-
-    parts: list[Splits]
-    divergence: Divergence
-    training: Training
-    ranges: Ranges
-    key: str
-
-    def __call__(self, trial: Trial) -> float:
-        settings = {
-            name: trial.suggest_float(name, r.low, r.high, log=r.log)
-            for name, r in self.ranges.items()
-        }
-        divergence, training = with_settings(self.divergence, self.training, settings)
-        courses = [_course(part, divergence, training, self.key) for part in self.parts]
-        every = max(1, training.length // REPORTS)
-        value = math.nan
-        for epoch, values in enumerate(zip(*courses, strict=True), 1):
-            value = sum(values) / len(values)
-            # The first quarter would only show how fast a learning rate is.
-            if training.length // 4 < epoch < training.length and epoch % every == 0:
-                trial.report(value, epoch)
-                if trial.should_prune():
-                    raise optuna.TrialPruned
-        return value
 
 
 def _course(

@@ -12,8 +12,7 @@ from bayesdiv.app import runs
 from bayesdiv.app.report.search import page
 from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.experiment import Tuned
-from bayesdiv.app.tuning.search import Search, Tried
-from bayesdiv.app.tuning.study import opened, tried_in
+from bayesdiv.app.tuning.search import Search, Tried, opened, tried_in
 
 BEST, TRIALS, RESULT = "best.yaml", "trials.csv", "result.json"
 PAGE = "search.html"
@@ -44,13 +43,13 @@ def write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence
         options += "".join(f" --divergence.{name} {value}" for name, value in fields.items())
     text = f"# bayesdiv train {source['data']} {options} --out FOLDER\n"
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
-    last = ("value", "state", "seconds", "retry_of", "reason")
+    last = ("value", "state", "seconds", "reason")
     rows = [
         {"trial": trial.number, **trial.settings, **{name: getattr(trial, name) for name in last}}
         for trial in tried
         if trial.state != "waiting"
     ]
-    table = pd.DataFrame(rows).astype({"retry_of": "Int64"})
+    table = pd.DataFrame(rows)
     runs.write(folder / TRIALS, table.to_csv(index=False).encode())
     return options
 

@@ -1,11 +1,34 @@
-"""What a search is and what it finds: values alone."""
+"""A search by Optuna: a study in a database, and the trials that this process adds to it."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import optuna
+from optuna.exceptions import OptunaError, StorageInternalError
 from optuna.pruners import BasePruner, MedianPruner
+from optuna.samplers import TPESampler
+from optuna.storages import RDBStorage
+from optuna.trial import Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from bayesdiv.app.extra import quiet
+from bayesdiv.app.runs import differences
+from bayesdiv.training.fit import Diverged
+
+RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
+STOPPED = "stopped by the user"  # the reason of such a trial
+OPENINGS = 5  # a new database can be met while another process is still making its tables
+
+
+class DatabaseGone(RuntimeError):
+    """The database of a search stopped answering while the search ran."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +42,6 @@ class Search:
         seed: one process with the same seed tries the same settings.
         best: `min` or `max`.
         pruner: which trials are broken off; the worse half by default.
-        heartbeat: seconds between signs of life of a trial; after three without, it has failed.
-        retries: how often a trial that was killed is tried again; the next call replaces it.
 
     Examples:
         >>> Search("study.db", trials=0)
@@ -34,12 +55,9 @@ class Search:
     seed: int = 0
     best: Callable[..., Any] = min
     pruner: BasePruner = field(default_factory=MedianPruner)
-    heartbeat: int = 10
-    retries: int = 3
 
     def __post_init__(self) -> None:
-        least = {"trials": 1, "heartbeat": 1, "seed": 0, "retries": 0}
-        for name, low in least.items():
+        for name, low in {"trials": 1, "seed": 0}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         if self.best not in (min, max):
@@ -55,7 +73,181 @@ class Tried(NamedTuple):
     state: str  # waiting, running, complete, pruned, failed, or stopped by the user
     reason: str
     seconds: float | None
-    retry_of: int | None  # the trial that was killed
 
 
 Tell = Callable[[Sequence[Tried]], None]
+
+
+def tune(
+    objective: Callable[[Trial], float],
+    search: Search,
+    *,
+    start: Mapping[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None,
+    tell: Tell = lambda tried: None,
+) -> Tried:
+    """Search the settings of your own function by TPE (Bergstra et al. 2011), as the paper did.
+
+    A trial that raises `Diverged`, or returns NaN or infinity, counts as pruned, and to TPE as one
+    of the worst; another error ends the search. Returned is the best trial that came to its end.
+
+    Args:
+        objective: takes an `optuna.Trial`, asks it for settings, and returns the value.
+        search: where and how long.
+        start: settings to try first.
+        about: what the search depends on, as JSON; a study with another is not continued.
+        tell: called with all trials after each change.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     search = Search(f"{folder}/study.db", trials=5)
+        ...     best = tune(lambda trial: trial.suggest_float("x", -1, 1) ** 2, search)
+        >>> list(best.settings)
+        ['x']
+    """
+    with opened(search) as study:
+        _check_same(study, search, dict(about or {}))
+        if start is not None and not study.get_trials(deepcopy=False):
+            study.enqueue_trial(dict(start))
+
+        def run(trial: Trial) -> float:
+            # The same in a search that resumes after a stop, and another in every process.
+            own = (search.seed * 1_000_003 + trial.number) % 2**32
+            study.sampler = TPESampler(n_startup_trials=RANDOM_TRIALS, seed=own)
+            tell(tried_in(study))
+            return _value(objective, study, trial)
+
+        # What a killed process was at is left running and counts for nothing.
+        ended = (TrialState.COMPLETE, TrialState.PRUNED)
+        while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
+            study.optimize(run, n_trials=1)
+            tell(tried_in(study))
+        finished = [tried for tried in tried_in(study) if tried.state == "complete"]
+    if not finished:
+        raise ValueError(
+            f"no trial of {search.name!r} came to its end: narrow the ranges or allow more"
+        )
+    best: Tried = search.best(finished, key=lambda tried: tried.value)
+    return best
+
+
+def _value(objective: Callable[[Trial], float], study: optuna.Study, trial: Trial) -> float:
+    """The value of a trial; what went wrong is kept with it."""
+    try:
+        value: object = objective(trial)
+        if isinstance(value, str) or not hasattr(value, "__float__"):
+            raise TypeError(f"an objective must return a number, got {value!r}")
+        if not math.isfinite(number := float(value)):
+            raise Diverged(f"the value is {number}")
+        return number
+    except optuna.TrialPruned:
+        raise
+    except Diverged as error:
+        trial.set_user_attr("reason", str(error))
+        raise optuna.TrialPruned from None
+    except Exception as error:
+        trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as stop:  # the same settings wait for when the search goes on
+        trial.set_user_attr("reason", STOPPED)
+        study.enqueue_trial(trial.params)
+        if not isinstance(stop, KeyboardInterrupt):  # Optuna would leave the trial running
+            study.tell(trial, state=TrialState.FAIL)
+        raise
+
+
+def trials(search: Search) -> list[Tried]:
+    """All trials of a search, also while it runs elsewhere.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     trials(Search(f"{folder}/study.db"))
+        []
+    """
+    with opened(search) as study:
+        return tried_in(study)
+
+
+def tried_in(study: optuna.Study) -> list[Tried]:
+    """All trials of a study."""
+    found = []
+    for trial in study.get_trials(deepcopy=False):
+        reason, state = trial.user_attrs.get("reason", ""), trial.state.name.lower()
+        if trial.state == TrialState.FAIL:
+            state = "stopped" if reason == STOPPED else "failed"
+        seconds = trial.duration.total_seconds() if trial.duration else None
+        settings = dict(trial.params)
+        found.append(Tried(trial.number, settings, trial.value, state, reason, seconds))
+    return found
+
+
+@contextlib.contextmanager
+def opened(search: Search) -> Iterator[optuna.Study]:
+    """The study of a search in its database, both made where there are none."""
+    url = _url(search.storage)
+    with quiet(logging.getLogger("optuna"), logging.CRITICAL):
+        storage = _storage(url)
+        try:
+            yield optuna.create_study(
+                storage=storage,
+                study_name=search.name,
+                direction="minimize" if search.best is min else "maximize",
+                pruner=search.pruner,
+                load_if_exists=True,
+            )
+        except Exception as error:
+            cause: BaseException | None = error
+            while cause and not isinstance(cause, SQLAlchemyError | StorageInternalError):
+                cause = cause.__context__  # Optuna stumbles where it cannot look a trial up
+            if cause is None:
+                raise
+            raise DatabaseGone(
+                f"the database {_shown(url)} stopped answering: {_cause(cause)}; the same call "
+                "resumes once it is back"
+            ) from None
+        finally:
+            storage.engine.dispose()
+
+
+def _storage(url: str) -> RDBStorage:
+    embedded = url.startswith("sqlite")
+    how = {"connect_args": {"timeout": 60}} if embedded else {"pool_pre_ping": True}
+    for left in reversed(range(OPENINGS)):
+        try:
+            return RDBStorage(url, engine_kwargs=how)
+        except (SQLAlchemyError, OptunaError, ImportError, ValueError, RuntimeError) as error:
+            said = f"storage must be a database that opens, got {_shown(url)}: {_cause(error)}"
+            time.sleep(0.2 * bool(left))
+    raise ValueError(said)
+
+
+def _url(storage: str | Path) -> str:
+    if "://" in str(storage):
+        return str(storage)
+    path = Path(storage).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{path}"
+
+
+def _shown(url: str) -> str:
+    """A URL without its password."""
+    return re.sub(r"(?<=:)[^:/@]*(?=@)", "***", url)
+
+
+def _cause(error: BaseException) -> str:
+    found = getattr(error, "orig", None) or error.__cause__ or error
+    return (str(found).strip() or type(found).__name__).splitlines()[0]
+
+
+def _check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:
+    """Refuse to continue with a study that is about something else; note it in a new one."""
+    about = {"best": search.best.__name__, **about}
+    if found := differences(study.user_attrs.get("about", about), about):
+        differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())
+        raise ValueError(
+            f"the search {search.name!r} in {_shown(_url(search.storage))} was started with other "
+            f"settings: {differs}; choose another place or name for it"
+        )
+    study.set_user_attr("about", about)

@@ -12,15 +12,11 @@ from pathlib import Path
 import optuna
 import pytest
 import torch
-from optuna.storages import RetryHeartbeatStaleTrialCallback
 from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.tuning import study as studies
-from bayesdiv.app.tuning import workers
-from bayesdiv.app.tuning.search import Search
-from bayesdiv.app.tuning.study import opened
+from bayesdiv.app.tuning.search import Search, trials, tune
 from tests.sharing import together
 
 
@@ -31,14 +27,14 @@ def bowl(trial: optuna.Trial) -> float:
 
 
 def settings_of(search: Search) -> list[dict[str, float]]:
-    return [tried.settings for tried in studies.trials(search)]
+    return [tried.settings for tried in trials(search)]
 
 
 def test_the_search_comes_nearer_to_the_minimum_than_chance(tmp_path):
     """A minimum at (1, 1): 45 trials, of which the first 20 are random."""
     search = Search(tmp_path / "study.db", trials=45)
-    best = workers.tune(bowl, search)
-    values = [tried.value for tried in studies.trials(search)]
+    best = tune(bowl, search)
+    values = [tried.value for tried in trials(search)]
     assert best.value == min(values) < 0.1
     assert torch.tensor(values[20:]).median() < torch.tensor(values[:20]).median()
 
@@ -47,7 +43,7 @@ def test_the_same_seed_tries_the_same_settings_and_another_does_not(tmp_path):
     one, same = (Search(tmp_path / f"{k}.db", trials=23, seed=3) for k in (1, 2))
     other = Search(tmp_path / "other.db", trials=3, seed=4)
     for search in (one, same, other):
-        workers.tune(bowl, search)
+        tune(bowl, search)
     assert settings_of(one) == settings_of(same)
     assert not any(a == b for a, b in zip(settings_of(one), settings_of(other), strict=False))
     assert len({found["x"] for found in settings_of(one)}) == 23
@@ -55,26 +51,26 @@ def test_the_same_seed_tries_the_same_settings_and_another_does_not(tmp_path):
 
 def test_a_search_that_goes_on_ends_as_one_that_was_never_stopped(tmp_path):
     whole, parts = Search(tmp_path / "whole.db", trials=22), Search(tmp_path / "parts.db", trials=9)
-    workers.tune(bowl, whole)
-    workers.tune(bowl, parts)
-    assert len(studies.trials(parts)) == 9
-    workers.tune(bowl, dataclasses.replace(parts, trials=22))
+    tune(bowl, whole)
+    tune(bowl, parts)
+    assert len(trials(parts)) == 9
+    tune(bowl, dataclasses.replace(parts, trials=22))
     assert settings_of(whole) == settings_of(parts)
-    before = studies.trials(whole)
-    workers.tune(bowl, whole)
-    assert studies.trials(whole) == before
+    before = trials(whole)
+    tune(bowl, whole)
+    assert trials(whole) == before
 
 
 def test_min_or_max_decides_which_value_is_best(tmp_path):
     search = Search(tmp_path / "study.db", trials=6, best=max)
-    best = workers.tune(bowl, search)
-    assert best.value == max(tried.value for tried in studies.trials(search))
+    best = tune(bowl, search)
+    assert best.value == max(tried.value for tried in trials(search))
 
 
 def test_settings_to_start_with_are_tried_first_and_once(tmp_path):
     search = Search(tmp_path / "study.db", trials=3)
-    workers.tune(bowl, search, start={"x": 1.0, "y": 1.0})
-    workers.tune(bowl, dataclasses.replace(search, trials=4), start={"x": 1.0, "y": 1.0})
+    tune(bowl, search, start={"x": 1.0, "y": 1.0})
+    tune(bowl, dataclasses.replace(search, trials=4), start={"x": 1.0, "y": 1.0})
     assert [found == {"x": 1.0, "y": 1.0} for found in settings_of(search)] == [1, 0, 0, 0]
 
 
@@ -92,8 +88,8 @@ def at_times_hopeless(trial: optuna.Trial) -> float:
 
 def test_a_trial_that_diverges_counts_as_pruned_and_says_why(tmp_path):
     search = Search(tmp_path / "study.db", trials=6)
-    workers.tune(at_times_hopeless, search)
-    found = studies.trials(search)
+    tune(at_times_hopeless, search)
+    found = trials(search)
     states = [tried.state for tried in found]
     assert states == ["complete", "pruned", "pruned", "pruned", "complete", "complete"]
     assert "lower the learning rate" in found[1].reason
@@ -109,7 +105,7 @@ def test_tpe_takes_a_diverged_trial_for_one_of_the_worst(tmp_path):
         return -x  # the best lies at the cliff, none of the good beyond it
 
     search = Search(tmp_path / "study.db", trials=40)
-    workers.tune(cliff, search)
+    tune(cliff, search)
     beyond = [found["x"] > 0 for found in settings_of(search)]
     assert sum(beyond[20:]) / 20 < sum(beyond[:20]) / 20
 
@@ -126,11 +122,11 @@ def test_an_error_of_the_objective_is_raised_and_its_trial_is_run_anew(tmp_path)
 
     search = Search(tmp_path / "study.db", trials=3)
     with pytest.raises(KeyError, match="a mistake"):
-        workers.tune(fails_once, search)
-    workers.tune(fails_once, search)
-    states = [tried.state for tried in studies.trials(search)]
+        tune(fails_once, search)
+    tune(fails_once, search)
+    states = [tried.state for tried in trials(search)]
     assert sorted(states) == ["complete"] * 3 + ["failed"]
-    assert studies.trials(search)[1].reason == "KeyError: 'a mistake'"
+    assert trials(search)[1].reason == "KeyError: 'a mistake'"
 
 
 def test_a_search_stopped_by_hand_repeats_the_trial_it_was_at(tmp_path):
@@ -144,13 +140,11 @@ def test_a_search_stopped_by_hand_repeats_the_trial_it_was_at(tmp_path):
 
     search = Search(tmp_path / "study.db", trials=3)
     with pytest.raises(KeyboardInterrupt):
-        workers.tune(stopped, search)
-    workers.tune(stopped, search)
-    (again,) = [tried for tried in studies.trials(search) if tried.retry_of is not None]
-    left = studies.trials(search)[1]
+        tune(stopped, search)
+    tune(stopped, search)
+    left, again = trials(search)[1:3]
     assert (left.state, left.reason) == ("stopped", "stopped by the user")
     assert (again.state, again.reason) == ("complete", "")
-    assert again.retry_of == 1
     assert again.settings == {"x": calls[1]}
     assert len(calls) == 4
 
@@ -174,8 +168,8 @@ def test_pruning_from_the_body_of_fit_breaks_a_hopeless_trial_off(tmp_path):
         return epoch.loss.total
 
     search = Search(tmp_path / "study.db", trials=12)
-    workers.tune(objective, search)
-    for tried, length in zip(studies.trials(search), epochs, strict=True):
+    tune(objective, search)
+    for tried, length in zip(trials(search), epochs, strict=True):
         assert (length == 6) == (tried.state == "complete") or length == 6
     assert min(epochs) < 6
 
@@ -193,49 +187,16 @@ def killed_at_first(trial: optuna.Trial) -> float:
     return x
 
 
-def test_workers_share_the_trials_and_a_killed_one_leaves_its_settings_to_another(
+def test_workers_share_the_trials_and_another_takes_the_place_of_a_killed_one(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("BAYESDIV_TEST_FOLDER", str(tmp_path))
-    search = Search(tmp_path / "study.db", trials=12, heartbeat=1)
+    search = Search(tmp_path / "study.db", trials=12)
     together(killed_at_first, search, 2)
-    found = studies.trials(search)
-    assert [tried.state for tried in found] == ["failed"] + ["complete"] * 12
-    assert [tried.retry_of for tried in found] == [None] * 12 + [0]
-    assert found[12].settings == found[0].settings
-    assert len({tried.settings["x"] for tried in found}) == 12
+    found = trials(search)
+    assert [tried.state for tried in found] == ["running"] + ["complete"] * 12
+    assert len({tried.settings["x"] for tried in found}) == 13
     assert len(list(tmp_path.glob("trial-*"))) == 12
-
-
-def test_trials_planned_twice_are_run_once(tmp_path):
-    """As when two callers begin at the same moment: both see none and both plan all."""
-    search = Search(tmp_path / "study.db", trials=5)
-    with opened(search) as study:
-        for _ in range(10):
-            study.enqueue_trial({})
-    workers.tune(bowl, search)
-    states = [tried.state for tried in studies.trials(search)]
-    assert states == ["complete"] * 5 + ["waiting"] * 5
-
-
-def test_a_trial_that_another_process_has_taken_over_does_not_count_here(tmp_path):
-    """A process that slept past its heartbeat wakes up when its trial is failed and retried."""
-    search, calls = Search(tmp_path / "study.db", trials=2), []
-
-    def overslept(trial):
-        calls.append(trial.number)
-        x = trial.suggest_float("x", 0, 1)
-        if calls == [0]:
-            with opened(search) as study:
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-                RetryHeartbeatStaleTrialCallback()(study, study.trials[0])
-        trial.report(x, 1)
-        return x
-
-    workers.tune(overslept, search)
-    found = studies.trials(search)
-    assert [tried.state for tried in found] == ["failed", "complete", "complete"]
-    assert found[2].settings == found[0].settings
 
 
 # Bad input -----------------------------------------------------------------------------------
@@ -264,7 +225,7 @@ def test_bad_values_are_refused_in_one_sentence(make, words):
 )
 def test_a_storage_that_does_not_open_is_told_without_its_password(storage, words):
     with pytest.raises(ValueError, match=words) as caught:
-        workers.tune(bowl, Search(storage, trials=1))
+        tune(bowl, Search(storage, trials=1))
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -272,24 +233,24 @@ def test_a_storage_that_does_not_open_is_told_without_its_password(storage, word
 def test_a_file_that_is_no_database_is_told(tmp_path):
     (tmp_path / "s.db").write_text("not a database at all, and longer than its header would be" * 9)
     with pytest.raises(ValueError, match="file is not a database"):
-        workers.tune(bowl, Search(tmp_path / "s.db", trials=1))
+        tune(bowl, Search(tmp_path / "s.db", trials=1))
 
 
 def test_another_aim_or_subject_is_not_mixed_into_a_study(tmp_path):
     search = Search(tmp_path / "study.db", trials=2)
-    workers.tune(bowl, search, about={"data": "one"})
+    tune(bowl, search, about={"data": "one"})
     with pytest.raises(ValueError, match="best is min there and max here"):
-        workers.tune(bowl, dataclasses.replace(search, best=max), about={"data": "one"})
+        tune(bowl, dataclasses.replace(search, best=max), about={"data": "one"})
     with pytest.raises(ValueError, match="data is one there and two here"):
-        workers.tune(bowl, search, about={"data": "two"})
-    workers.tune(bowl, dataclasses.replace(search, name="other"), about={"data": "two"})
+        tune(bowl, search, about={"data": "two"})
+    tune(bowl, dataclasses.replace(search, name="other"), about={"data": "two"})
 
 
 def test_only_the_settings_that_differ_are_told(tmp_path):
     search = Search(tmp_path / "study.db", trials=1)
-    workers.tune(bowl, search, about={"training": {"epochs": 20, "seed": 0, "hidden": [5]}})
+    tune(bowl, search, about={"training": {"epochs": 20, "seed": 0, "hidden": [5]}})
     with pytest.raises(ValueError, match="choose another place or name for it") as caught:
-        workers.tune(bowl, search, about={"training": {"epochs": 10, "seed": 0, "hidden": [7]}})
+        tune(bowl, search, about={"training": {"epochs": 10, "seed": 0, "hidden": [7]}})
     assert (
         str(caught.value)
         .partition("settings: ")[2]
@@ -299,7 +260,7 @@ def test_only_the_settings_that_differ_are_told(tmp_path):
 
 def test_an_objective_without_a_number_is_told(tmp_path):
     with pytest.raises(TypeError, match="an objective must return a number, got None"):
-        workers.tune(lambda trial: None, Search(tmp_path / "study.db", trials=1))
+        tune(lambda trial: None, Search(tmp_path / "study.db", trials=1))
 
 
 def test_a_search_without_a_finished_trial_has_no_best(tmp_path):
@@ -307,18 +268,18 @@ def test_a_search_without_a_finished_trial_has_no_best(tmp_path):
         raise bd.Diverged("always")
 
     with pytest.raises(ValueError, match="no trial of 'search' came to its end"):
-        workers.tune(hopeless, Search(tmp_path / "study.db", trials=2))
+        tune(hopeless, Search(tmp_path / "study.db", trials=2))
 
 
 def test_a_database_that_another_process_holds_is_waited_for(tmp_path):
     """Half a second of an exclusive lock; without a timeout the first write would raise."""
     search = Search(tmp_path / "study.db", trials=1)
-    workers.tune(bowl, search)
+    tune(bowl, search)
     holder = sqlite3.connect(tmp_path / "study.db", check_same_thread=False)
     holder.execute("BEGIN EXCLUSIVE")
     timer = threading.Timer(0.5, holder.rollback)
     timer.start()
-    workers.tune(bowl, dataclasses.replace(search, trials=2))
+    tune(bowl, dataclasses.replace(search, trials=2))
     timer.join()
     holder.close()
-    assert len(studies.trials(search)) == 2
+    assert len(trials(search)) == 2
