@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bayesdiv import __version__
-from bayesdiv.calibration.levels import Levels
-from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.conformal import Saved
 from bayesdiv.calibration.scales import Spread
+from bayesdiv.calibration.sets import Levels
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
 from bayesdiv.saving import replacing
 from bayesdiv.serving import files

@@ -13,8 +13,7 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
-from bayesdiv.calibration.conformal import threshold
-from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.conformal import Saved, threshold
 from bayesdiv.model.bayesian import at_mean
 from bayesdiv.prediction import evaluating
 from bayesdiv.predictive import Predictive

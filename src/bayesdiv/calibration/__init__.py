@@ -18,12 +18,17 @@ What is learned is a few numbers: `state()` gives them as plain values for a JSO
 `Saved.from_state` makes the same calibration of them again.
 """
 
-from bayesdiv.calibration.folds import FoldIntervals
-from bayesdiv.calibration.intervals import Central, Intervals, Quantiles, Scaled, Score
-from bayesdiv.calibration.levels import Levels, Promised
-from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.conformal import Saved
+from bayesdiv.calibration.intervals import (
+    Central,
+    FoldIntervals,
+    Intervals,
+    Quantiles,
+    Scaled,
+    Score,
+)
 from bayesdiv.calibration.scales import Spread, Temperature
-from bayesdiv.calibration.sets import Sets
+from bayesdiv.calibration.sets import Levels, Promised, Sets
 
 __all__ = [
     "Central",

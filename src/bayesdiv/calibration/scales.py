@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical
 
-from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.conformal import Saved
 from bayesdiv.draws import Inputs, Weights, draw_weights
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.posteriors.base import Posterior
@@ -40,9 +40,8 @@ class Temperature(Saved):
     @classmethod
     def fit(cls, predictive: Predictive, y: Tensor) -> Self:
         """The temperature of least negative log-likelihood on held-out rows, from 0.01 to 100."""
-        _some(y)
         y = predictive.checked(y)
-        return cls(_least(lambda value: _nll(cls(value)(predictive), y), 1e-2, 1e2, 1e-5))
+        return cls(_least(y, lambda value: _nll(cls(value)(predictive), y), 1e2, 1e-5))
 
     def __call__(self, predictive: Predictive) -> Predictive:
         """The prediction at this temperature."""
@@ -87,15 +86,8 @@ class Spread(Saved):
     ) -> Self:
         """The factor of least negative log-likelihood on held-out rows, from 0.01 to 10.
 
-        Args:
-            model: the trained model.
-            likelihood: the one it was trained with.
-            x: inputs of rows that took no part in training.
-            y: their targets.
-            samples: weight draws to average over; the same ones serve every factor.
-            batch_size: rows at a time, for data that do not fit at once.
+        The same weight draws serve every factor.
         """
-        _some(y)
         with torch.no_grad():
             weights = draw_weights(model, samples)
         if not weights:
@@ -105,16 +97,14 @@ class Spread(Saved):
             spread = cls(factor)(model, weights)
             return _nll(predict_at(model, likelihood, x, spread, batch_size=batch_size), y)
 
-        return cls(_least(loss, 1e-2, 10.0, 1e-2))
+        return cls(_least(y, loss, 10.0, 1e-2))
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, weights: Weights) -> Weights:
         """The same draws, nearer to the mean or farther from it: for `predict_at`.
 
-        Args:
-            model: whose posterior it is.
-            weights: all that one call of `draw_weights` returned; of an ensemble, whose members
-                take turns in it, a multiple of their number.
+        Give all that one call of `draw_weights` returned; of an ensemble, whose members take turns
+        in it, a multiple of their number.
         """
         pairs = zip(bayesian_modules(model), weights, strict=True)
         return tuple(
@@ -142,12 +132,11 @@ def _nll(predictive: Predictive, y: Tensor) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _least(loss: Callable[[float], float], low: float, high: float, precision: float) -> float:
-    """Where a function of a positive number is least: the best of a grid, then golden sections.
-
-    The grid is even in the logarithm and finds the valley, where there are several.
-    """
-    grid = torch.linspace(math.log(low), math.log(high), 13, dtype=torch.float64).tolist()
+def _least(y: Tensor, loss: Callable[[float], float], high: float, precision: float) -> float:
+    """Where a function of a positive number is least: the best of a grid, then golden sections."""
+    if y.numel() == 0:
+        raise ValueError("there must be at least one held-out row to choose a number on, got 0")
+    grid = torch.linspace(math.log(1e-2), math.log(high), 13, dtype=torch.float64).tolist()
     losses = [loss(math.exp(point)) for point in grid]
     best = losses.index(min(losses))
     left, right = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
@@ -158,8 +147,3 @@ def _least(loss: Callable[[float], float], low: float, high: float, precision: f
         else:
             left = right - inner
     return math.exp((left + right) / 2)
-
-
-def _some(y: Tensor) -> None:
-    if y.numel() == 0:
-        raise ValueError("there must be at least one held-out row to choose a number on, got 0")

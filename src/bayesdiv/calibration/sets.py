@@ -1,14 +1,16 @@
-"""Conformal sets of classes."""
+"""Conformal sets of classes, and calibration whose level is chosen later."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor
 
-from bayesdiv.calibration.conformal import chosen, one_per_row, thresholds_of
-from bayesdiv.calibration.saved import Saved
+from bayesdiv.calibration.conformal import Saved, chosen, one_per_row, thresholds_of
+from bayesdiv.calibration.intervals import Central, Intervals, Scaled, Score
 from bayesdiv.predictive import Predictive
+
+SHARE = 0.0  # of its own probability that counts: the likeliest class is in every set
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,10 @@ class Sets(Saved):
         share: float | None = None,
         groups: Tensor | None = None,
     ) -> Self:
-        """Choose the thresholds on held-out rows.
+        """Choose the thresholds on rows that took no part in training.
 
-        Args:
-            predictive: of rows that took no part in training.
-            y: their classes.
-            level: the probability to promise.
-            share: see above.
-            groups: a number from 0 per row, for a promise within each group; `groups=y` promises
-                it for each class.
+        `groups`, a number from 0 per row, makes the promise hold within each group; `groups=y`
+        within each class.
         """
         if not predictive.discrete:
             raise ValueError("sets need targets that are classes, got numbers: use Intervals")
@@ -70,11 +67,7 @@ class Sets(Saved):
     def __call__(self, predictive: Predictive, groups: Tensor | None = None) -> Tensor:
         """Which classes are in the set of each new row, (rows, classes).
 
-        Args:
-            predictive: of the new rows.
-            groups: of the new rows, (rows,), where the thresholds were chosen by groups; or of each
-                class of each row, (rows, classes): `torch.arange(classes).unsqueeze(0)` after
-                `groups=y`.
+        `groups` are those of the rows, or after `groups=y` `torch.arange(classes).unsqueeze(0)`.
         """
         if groups is not None and groups.dim() == 1:
             groups = groups.unsqueeze(-1)
@@ -96,3 +89,65 @@ def _adaptive(probabilities: Tensor, share: float | None) -> Tensor:
     own = torch.rand_like(rows) if share is None else torch.full_like(rows, share)
     above = descending.cumsum(-1) - descending
     return torch.empty_like(probabilities).scatter(-1, order, above + own * descending)
+
+
+@dataclass(frozen=True)
+class Levels(Saved):
+    """Conformal intervals or sets of whatever level is asked for later.
+
+    Targets with a lower bound are scored by `Central`, so that ends stay above it, other numbers
+    by `Scaled`; sets of classes never lack the likeliest one.
+
+    Args:
+        score: what thresholds bound; None for classes.
+        scores: of the held-out rows, (rows, …outputs).
+
+    Examples:
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> levels = Levels.fit(Predictive(Normal(torch.zeros(1, 9), 0.5)), torch.arange(1.0, 10.0))
+        >>> levels(Predictive(Normal(torch.tensor([[20.0]]), 0.25))).interval(0.8)
+        (tensor([16.0000]), tensor([24.0000]))
+    """
+
+    score: Score | None
+    scores: Tensor
+
+    @classmethod
+    def fit(cls, predictive: Predictive, y: Tensor) -> Self:
+        """Score held-out rows and their targets."""
+        if predictive.discrete:
+            return cls(None, scores_of(predictive, y, SHARE))
+        score = Central() if hasattr(predictive.marginals.support, "lower_bound") else Scaled()
+        y = one_per_row(predictive, y)
+        return cls(score, score.scores(predictive, y, level=0.5))  # whatever the level
+
+    def kept(self, level: float) -> Intervals | Sets:
+        """The calibration of one level, such as `bd.export` takes."""
+        thresholds = thresholds_of(self.scores, level, None)
+        if self.score is None:
+            return Sets(level, SHARE, thresholds)
+        return Intervals(level, self.score, thresholds)
+
+    def __call__(self, predictive: Predictive) -> "Promised":
+        """The same prediction with conformal intervals or sets."""
+        return Promised(predictive.conditional, self)
+
+
+@dataclass(frozen=True)
+class Promised(Predictive):
+    """A prediction whose intervals or sets keep the promise of `bayesdiv.calibration`."""
+
+    levels: Levels
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """The conformal interval."""
+        if self.levels.score is None:
+            return super().interval(level)  # which says that classes have none
+        return cast(Intervals, self.levels.kept(level))(self)
+
+    def sets(self, level: float = 0.9) -> Tensor:
+        """Which classes are in the conformal set of each row, (rows, classes)."""
+        if self.levels.score is not None:
+            raise ValueError("sets need targets that are classes, got numbers: use interval")
+        return cast(Sets, self.levels.kept(level))(self)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, NegativeBinomial, StudentT
 
 from bayesdiv import outliers, quantiles
+from bayesdiv.calibration.conformal import Saved
 from bayesdiv.calibration.intervals import Central, Intervals, tail
-from bayesdiv.calibration.saved import Saved
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
 from bayesdiv.draws import Inputs, Outputs, Weights, called, tensor_of
