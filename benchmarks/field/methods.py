@@ -22,10 +22,10 @@ from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.model.bayesian import using
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 from bayesdiv.training.optimizers.schedules import Cosine
-from bayesdiv.training.optimizers.several import Several
 from benchmarks.field.data import MEAN, SCALE, Part
 from benchmarks.field.evaluation import Trained
 from benchmarks.field.peers import LastLayerLaplace, Swag, ivon_optimizer, ivon_step
+from benchmarks.field.several import Several
 
 DECAY = 5e-4
 SAMPLES = 32

@@ -35,7 +35,7 @@ from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Batches
-from bayesdiv.training.places import Alone
+from bayesdiv.training.places import default_device
 from bayesdiv.training.steps import Recorded
 
 Recipe = MLP | Conv | Pictured
@@ -198,7 +198,7 @@ class Experiment:
     @property
     def device(self) -> torch.device:
         """Where pictures are learned: the GPU if there is one."""
-        return Alone().device if isinstance(self.recipe, Pictured) else torch.device("cpu")
+        return default_device() if isinstance(self.recipe, Pictured) else torch.device("cpu")
 
     @property
     def watch(self) -> int:

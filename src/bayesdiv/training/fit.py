@@ -13,13 +13,11 @@ from torch.optim import Optimizer
 from bayesdiv.compute.devices import seen_to_fail
 from bayesdiv.compute.streams import drawing, turn
 from bayesdiv.draws import leaves
-from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Loss, LossModule, Objective
-from bayesdiv.training.batches import Batches, Unpack, examples, on, own_part, pair, share_of
-from bayesdiv.training.finite import broken, finite_trials
-from bayesdiv.training.places import Place, place_of
+from bayesdiv.training.batches import Batches, Unpack, on, own_part, pair, share_of
+from bayesdiv.training.checks import broken, check, finite_trials, warn
+from bayesdiv.training.places import Place
 from bayesdiv.training.steps import Eager, Step
-from bayesdiv.training.warn import warn
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -136,7 +134,7 @@ def fit(
     """
     check(model, objective, batches, optimizer)
     warn(model, objective, batches, optimizer)
-    place = place_of(accelerator, device)
+    place = Place(accelerator, device)
     if len({parameter.device for parameter in model.parameters()}) <= 1:  # else it is parted
         model.to(place.device)
     objective.to(place.device)
@@ -184,43 +182,6 @@ def _noise(seed: int, *, compiled: bool) -> torch.Generator | None:
     with turn():
         torch.manual_seed(seed if compiled else seed ^ _OTHER)
     return None if compiled else torch.Generator().manual_seed(seed)
-
-
-def check(
-    model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
-) -> None:
-    """Refuse what is easily forgotten, and would train another model than was meant."""
-    rows = examples(batches)
-    if rows is not None and rows != objective.num_data:
-        raise ValueError(
-            f"num_data must be the number of training examples, {rows} in batches, got "
-            f"{objective.num_data}"
-        )
-    modules = bayesian_modules(model)
-    trials = modules[0].loc.shape[:-1] if modules else torch.Size()
-    objective.strength.check(trials)
-    alpha = getattr(objective.divergence, "alpha", None)
-    if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
-        raise ValueError(
-            f"alpha given as a tensor must have shape {(*trials, 1)}, one per trial, got "
-            f"{tuple(alpha.shape)}"
-        )
-    if isinstance(batches, Batches):
-        seeds = () if batches.seeds is None else (len(batches.seeds),)
-        if seeds != tuple(trials):
-            raise ValueError(
-                f"batches must have one seed per trial of a stack of {trials.numel()}, x and y "
-                "that begin with the axes (trials, rows), got x of "
-                f"{tuple(leaves(batches.x)[0].shape)}"
-            )
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for name, part in (("model", model), ("objective", objective)):
-        for key, parameter in part.named_parameters():
-            if parameter.requires_grad and id(parameter) not in held:
-                raise ValueError(
-                    f"the optimizer must hold every parameter of the {name} that is to learn, it "
-                    f"lacks {key}: add {name}.parameters(), or fix it by requires_grad_(False)"
-                )
 
 
 class _Loaded:

@@ -14,35 +14,28 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-class Alone:
-    """One process on one device, without a wrapper around model or optimizer."""
-
-    rank, world = 0, 1
-
-    def __init__(self, device: torch.device | None = None) -> None:
-        found = torch.accelerator.current_accelerator(check_available=True)
-        self.device = device or found or torch.device("cpu")
-
-    def prepare(
-        self, module: nn.Module, optimizer: Optimizer, batches: Iterable[Any]
-    ) -> tuple[nn.Module, Optimizer, Iterable[Any]]:
-        return module, optimizer, batches
-
-    def backward(self, total: Tensor) -> None:
-        total.backward()
-
-    def mean(self, values: Tensor) -> Tensor:
-        return values
+def default_device() -> torch.device:
+    """The GPU if there is one, else the CPU."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
-class Together:
-    """What an `Accelerator` of accelerate says: several processes, or its own precision."""
+class Place:
+    """As given, else several processes if they were started, else one device, with no wrapper."""
 
-    def __init__(self, accelerator: "Accelerator") -> None:
-        self.accelerator = accelerator
+    def __init__(
+        self, accelerator: "Accelerator | None", device: torch.device | str | None
+    ) -> None:
+        started = int(os.environ.get("WORLD_SIZE", "1"))
+        if accelerator is None and started > 1:
+            from accelerate import Accelerator
+
+            accelerator = Accelerator(cpu=not has_gpu())
+        self.accelerator, self.rank, self.world = accelerator, 0, 1
+        if accelerator is None:
+            self.device = default_device() if device is None else torch.device(device)
+            return
         self.device = accelerator.device
         self.rank, self.world = accelerator.process_index, accelerator.num_processes
-        started = int(os.environ.get("WORLD_SIZE", "1"))
         if started > 1 and self.world == 1:
             raise ValueError(
                 f"{started} processes were started, but accelerate sees one: on a CPU give "
@@ -52,29 +45,22 @@ class Together:
     def prepare(
         self, module: nn.Module, optimizer: Optimizer, batches: Iterable[Any]
     ) -> tuple[nn.Module, Optimizer, Iterable[Any]]:
-        """Wrapped by accelerate; a loader then deals its batches out itself."""
-        module, optimizer = self.accelerator.prepare(module, optimizer)
-        if isinstance(batches, torch.utils.data.DataLoader):
-            batches = self.accelerator.prepare(batches)
-            self.rank, self.world = 0, 1
+        """Wrapped by accelerate, if any; a loader then deals its batches out itself."""
+        if self.accelerator is not None:
+            module, optimizer = self.accelerator.prepare(module, optimizer)
+            if isinstance(batches, torch.utils.data.DataLoader):
+                batches = self.accelerator.prepare(batches)
+                self.rank, self.world = 0, 1
         return module, optimizer, batches
 
     def backward(self, total: Tensor) -> None:
-        self.accelerator.backward(total)
+        if self.accelerator is None:
+            total.backward()
+        else:
+            self.accelerator.backward(total)
 
     def mean(self, values: Tensor) -> Tensor:
+        """Over the processes."""
+        if self.accelerator is None:
+            return values
         return cast(Tensor, self.accelerator.reduce(values, reduction="mean"))
-
-
-Place = Alone | Together
-
-
-def place_of(accelerator: "Accelerator | None", device: torch.device | str | None) -> Place:
-    """Where to train: as given, else several processes if they were started, else one device."""
-    if accelerator is not None:
-        return Together(accelerator)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from accelerate import Accelerator
-
-        return Together(Accelerator(cpu=not has_gpu()))
-    return Alone(None if device is None else torch.device(device))

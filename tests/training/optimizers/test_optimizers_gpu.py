@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import bayesdiv as bd
 from bayesdiv.training.augmentation import Crop, Cutout, Flip
 from bayesdiv.training.optimizers.natural import Natural
-from bayesdiv.training.optimizers.several import Several
+from benchmarks.field.several import Several
 
 pytestmark = [
     pytest.mark.gpu,

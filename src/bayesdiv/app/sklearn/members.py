@@ -15,7 +15,7 @@ from bayesdiv.model.posteriors.ensemble import Mixture
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.prediction import predict
 from bayesdiv.training.batches import Batches
-from bayesdiv.training.finite import finite_trials
+from bayesdiv.training.checks import finite_trials
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
 
 WATCH_SAMPLES = 16  # weight draws for the validation, which only finds when to stop

@@ -1,8 +1,7 @@
-"""Several optimizers as one, and the schedule of their rates."""
+"""Several optimizers as one."""
 
 import copy
 import io
-import itertools
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from bayesdiv.training.optimizers.schedules import Cosine
-from bayesdiv.training.optimizers.several import Several
+from benchmarks.field.several import Several
 
 
 def pair() -> list[nn.Parameter]:
@@ -71,18 +70,6 @@ def test_a_parameter_in_two_parts_is_refused():
     loc, _ = pair()
     with pytest.raises(ValueError, match="each parameter must belong to one optimizer"):
         Several(torch.optim.SGD([loc], lr=0.1), torch.optim.Adam([loc], lr=0.1))
-
-
-def test_the_cosine_rises_then_falls_to_nothing():
-    factors = [Cosine(20, warm_up=4)(epoch) for epoch in range(21)]
-    assert factors[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
-    assert all(a > b for a, b in itertools.pairwise(factors[4:]))
-    assert factors[-1] == pytest.approx(0)
-
-
-def test_a_warm_up_as_long_as_the_run_is_refused():
-    with pytest.raises(ValueError, match="below steps"):
-        Cosine(5, warm_up=5)
 
 
 def test_a_copy_steps_copies_of_the_parameters():
