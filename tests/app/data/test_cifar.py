@@ -251,24 +251,28 @@ def test_an_array_of_objects_is_refused(tmp_path):
     folder = ten(tmp_path)
     things = np.array([[1, "two"]], dtype=object)
     (folder / "data_batch_2").write_bytes(dumped(batch(2, data=things)))
-    with pytest.raises(DataError, match="must hold pixels of type uint8, got object"):
+    with pytest.raises(DataError, match="must hold 'data', rows of 3072 bytes"):
         cifar10(folder)
+
+
+LABELS = "data_batch_4 must hold 'labels', a number from 0 to 2 for each of 4 images"
+PIXELS = "data_batch_4 must hold 'data', rows of 3072 bytes: not a CIFAR file"
 
 
 @pytest.mark.parametrize(
     ("other", "complaint"),
     [
-        ({"labels": [0, 1, 2, 3]}, "labels in .*data_batch_4 must lie between 0 and 2, got 3"),
-        ({"labels": [0, -1, 2, 1]}, "must lie between 0 and 2, got -1"),
-        ({"labels": [0, 1]}, "must have one label per image, got 2 of 4"),
-        ({"labels": ["cat"] * 4}, "must hold a list of numbers as 'labels'"),
-        ({"labels": None}, "must hold a list of numbers as 'labels'"),
-        ({"data": np.zeros((4, 1024), np.uint8)}, r"images of 3072 numbers, got \(4, 1024\)"),
-        ({"data": np.zeros((4, 3, 32, 32), np.uint8)}, "images of 3072 numbers, got"),
-        ({"data": np.zeros((0, 3072), np.uint8)}, r"images of 3072 numbers, got \(0, 3072\)"),
-        ({"data": np.zeros((4, 3072), np.float32)}, "must hold pixels of type uint8, got float32"),
-        ({"data": [1, 2]}, "must hold an array of images as 'data', got list"),
-        ({"data": None}, "must hold an array of images as 'data', got nothing"),
+        ({"labels": [0, 1, 2, 3]}, LABELS),
+        ({"labels": [0, -1, 2, 1]}, LABELS),
+        ({"labels": [0, 1]}, LABELS),
+        ({"labels": ["cat"] * 4}, LABELS),
+        ({"labels": None}, LABELS),
+        ({"data": np.zeros((4, 1024), np.uint8)}, PIXELS),
+        ({"data": np.zeros((4, 3, 32, 32), np.uint8)}, PIXELS),
+        ({"data": np.zeros((0, 3072), np.uint8)}, PIXELS),
+        ({"data": np.zeros((4, 3072), np.float32)}, PIXELS),
+        ({"data": [1, 2]}, PIXELS),
+        ({"data": None}, PIXELS),
     ],
 )
 def test_a_batch_of_another_kind_is_refused(tmp_path, other, complaint):

@@ -34,10 +34,6 @@ class _Set(NamedTuple):
     names: str  # key of the class names in the meta file
     md5: Mapping[str, str]  # of the files with images, those of the test last
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        return (*self.md5, self.meta)
-
 
 _CIFAR10 = _Set(
     name="CIFAR-10",
@@ -102,86 +98,66 @@ def cifar100(source: str | Path | None = None) -> Images:
 
 
 def _read(kind: _Set, source: str | Path | None) -> Images:
-    path = _found(kind) if source is None else _given(kind, Path(source))
-    files = _from_archive(kind, path) if path.is_file() else _from_folder(kind, path)
-    for name in kind.files:
-        if name not in files:
+    path = _found(kind, source)
+    held = _in_archive(kind, path) if path.is_file() else _in_folder(kind, path)
+    for name in (*kind.md5, kind.meta):
+        if name not in held:
             raise DataError(f"{path} must hold the {kind.name} file {name}, got none")
-    classes = _class_names(kind, files[kind.meta], f"{path}/{kind.meta}")
-    parts = [_batch(kind, files[name], f"{path}/{name}", len(classes)) for name in kind.md5]
-    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return Images(
-        torch.from_numpy(images),
-        torch.from_numpy(labels),
-        classes,
-        torch.from_numpy(_batches([len(part[1]) for part in parts])),
-        kind.name,
-        _notes(kind, files),
-    )
-
-
-def _batches(sizes: list[int]) -> NDArray[np.int64]:
-    """For each image its batch, 0 for the test images, which come last."""
-    *train, test = sizes
+    names = _unpickled(held[kind.meta], f"{path}/{kind.meta}").get(kind.names)
+    if not isinstance(names, list) or not names:
+        raise DataError(f"{path}/{kind.meta} must hold class names as {kind.names!r}, got none")
+    parts = [_batch(kind, held[name], f"{path}/{name}", len(names)) for name in kind.md5]
+    images, labels = (torch.from_numpy(np.concatenate(each)) for each in zip(*parts, strict=True))
+    *train, test = [len(part[1]) for part in parts]
     if len(train) == 1:  # one file: five equal parts of it
         train = [len(part) for part in np.array_split(np.arange(train[0]), FOLDS)]
-    return np.repeat(np.array([*range(1, FOLDS + 1), 0]), [*train, test])
-
-
-def _notes(kind: _Set, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """A sentence on files that are not the published ones, byte for byte."""
+    batch = torch.arange(1, FOLDS + 2).remainder(FOLDS + 1)  # the test images come last
+    batch = batch.repeat_interleave(torch.tensor([*train, test]))
     other = [
         name
         for name, published in kind.md5.items()
-        if hashlib.md5(files[name], usedforsecurity=False).hexdigest() != published
+        if hashlib.md5(held[name], usedforsecurity=False).hexdigest() != published
     ]
-    if not other:
-        return ()
-    return (
+    said = (
         f"{len(other)} of {len(kind.md5)} {kind.name} files differ from the published ones, so "
-        f"images or folds may differ: {', '.join(other)}",
+        f"images or folds may differ: {', '.join(other)}"
     )
+    notes = (said,) if other else ()
+    return Images(images, labels, tuple(map(_text, names)), batch, kind.name, notes)
 
 
-def _given(kind: _Set, path: Path) -> Path:
-    """The folder or archive that a user has named."""
-    found = path if path.is_file() else _inside(kind, path)
-    if found is not None:
-        return found
-    got = f"{path}, which has neither" if path.is_dir() else f"{path}, which does not exist"
-    raise DataError(
-        f"{kind.name} must be a folder or an archive, got {got}: name {kind.folder} or "
-        f"{kind.archive}, or a folder with one of them"
-    )
-
-
-def _found(kind: _Set) -> Path:
-    """The folder or archive in the user's data folder, else the archive, downloaded."""
-    folder = data_folder()
-    found = None if folder is None else _inside(kind, folder)
+def _found(kind: _Set, source: str | Path | None) -> Path:
+    """The folder or archive that a user named or has in the data folder, else the download."""
+    around = data_folder() if source is None else Path(source)
+    places: list[Path] = []
+    if around is not None:
+        places = [around / kind.folder, around / kind.archive]
+        if around.is_file() or around.name == kind.folder or (around / kind.meta).is_file():
+            places = [around]
+    found = next((place for place in places if place.exists()), None)
+    if found is None and source is not None:
+        why = "which has neither" if Path(source).is_dir() else "which does not exist"
+        raise DataError(
+            f"{kind.name} must be a folder or an archive, got {source}, {why}: name {kind.folder} "
+            f"or {kind.archive}, or a folder with one of them"
+        )
     url = f"https://www.cs.toronto.edu/~kriz/{kind.archive}"
     return found or fetch(url, f"md5:{kind.archive_md5}", kind.archive)
 
 
-def _inside(kind: _Set, folder: Path) -> Path | None:
-    if folder.name == kind.folder or (folder / kind.meta).is_file():
-        return folder if folder.is_dir() else None
-    places = (folder / kind.folder, folder / kind.archive)
-    return next((place for place in places if place.exists()), None)
+def _in_folder(kind: _Set, folder: Path) -> dict[str, bytes]:
+    places = [folder / name for name in (*kind.md5, kind.meta)]
+    return {place.name: place.read_bytes() for place in places if place.is_file()}
 
 
-def _from_folder(kind: _Set, folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in kind.files if (folder / name).is_file()}
-
-
-def _from_archive(kind: _Set, path: Path) -> dict[str, bytes]:
+def _in_archive(kind: _Set, path: Path) -> dict[str, bytes]:
     """The files of a set in memory: nothing is written, so no name in an archive can do harm."""
     found = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 place = PurePosixPath(member.name)
-                ours = place.parent.name == kind.folder and place.name in kind.files
+                ours = place.parent.name == kind.folder and place.name in (*kind.md5, kind.meta)
                 if ours and member.isfile() and (content := archive.extractfile(member)):
                     found[place.name] = content.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -190,11 +166,7 @@ def _from_archive(kind: _Set, path: Path) -> dict[str, bytes]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads numbers, text, lists, dicts and arrays; whatever else a file asks for is refused.
-
-    A pickle can name any function of the machine to be called. Here only those are found that make
-    an array from a shape, a type and bytes.
-    """
+    """Reads numbers, text, lists, dicts and arrays; a pickle could name any function to call."""
 
     _allowed: Mapping[str, Any] = {
         "numpy.core.multiarray._reconstruct": _ARRAY,
@@ -214,13 +186,11 @@ class _Unpickler(pickle.Unpickler):
 def _unpickled(content: bytes, file: str) -> dict[str, Any]:
     try:
         found = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        return {_text(key): value for key, value in found.items()}
     except DataError as error:
         raise DataError(f"{file} {error}") from None
     except Exception as error:  # whatever a damaged file makes the reader stumble over
         raise DataError(f"{file} is truncated or damaged: {error}") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{file} must hold a dict, got {type(found).__name__}: not a CIFAR file")
-    return {_text(key): value for key, value in found.items()}
 
 
 def _batch(
@@ -229,32 +199,19 @@ def _batch(
     """Images and labels of one file."""
     found = _unpickled(content, file)
     data, labels = found.get("data"), found.get(kind.labels)
-    if not isinstance(data, np.ndarray):
-        raise DataError(f"{file} must hold an array of images as 'data', got {_type(data)}")
-    if data.dtype != np.uint8:
-        raise DataError(f"{file} must hold pixels of type uint8, got {data.dtype}")
-    if len(data) == 0 or data.shape[1:] != (prod(_SHAPE),):
-        raise DataError(f"{file} must hold images of {prod(_SHAPE)} numbers, got {data.shape}")
-    if not isinstance(labels, list) or any(type(label) is not int for label in labels):
-        raise DataError(f"{file} must hold a list of numbers as {kind.labels!r}, got others")
-    if len(labels) != len(data):
-        raise DataError(f"{file} must have one label per image, got {len(labels)} of {len(data)}")
-    wrong = [label for label in labels if not 0 <= label < classes]
-    if wrong:
-        raise DataError(f"labels in {file} must lie between 0 and {classes - 1}, got {wrong[0]}")
+    pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
+    if not (pixels and len(data) and data.shape[1] == prod(_SHAPE)):
+        raise DataError(f"{file} must hold 'data', rows of {prod(_SHAPE)} bytes: not a CIFAR file")
+    known = isinstance(labels, list) and all(
+        type(label) is int and 0 <= label < classes for label in labels
+    )
+    if not known or len(labels) != len(data):
+        raise DataError(
+            f"{file} must hold {kind.labels!r}, a number from 0 to {classes - 1} for each of "
+            f"{len(data)} images: not a CIFAR file"
+        )
     return data.reshape(-1, *_SHAPE), np.array(labels, dtype=np.int64)
-
-
-def _class_names(kind: _Set, content: bytes, file: str) -> tuple[str, ...]:
-    names = _unpickled(content, file).get(kind.names)
-    if not isinstance(names, list) or not names:
-        raise DataError(f"{file} must hold class names as {kind.names!r}, got {_type(names)}")
-    return tuple(map(_text, names))
 
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _type(value: object) -> str:
-    return "nothing" if value is None else type(value).__name__
