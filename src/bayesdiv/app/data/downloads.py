@@ -29,19 +29,7 @@ def data_folder() -> Path | None:
 
 
 def fetch(url: str, file_hash: str | None, name: str) -> Path:
-    """A file from the web; the second call finds it in the cache and needs no connection.
-
-    The cache is the folder in BAYESDIV_CACHE, else the one that the system has for this. A file
-    appears there only when it is whole and has its hash.
-
-    Args:
-        url: where it is.
-        file_hash: as pooch writes it, such as "md5:…" or "sha256:…"; None trusts what comes.
-        name: of the file in the cache, also in messages; it may begin with folders.
-
-    Raises:
-        DataError: the address does not answer, the hash differs or the cache cannot be written.
-    """
+    """A file from the web by pooch, kept in the cache under a name once it is whole."""
     require("pooch")
     import pooch  # type: ignore[import-untyped]
     from requests import RequestException

@@ -63,12 +63,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A table by name: what it holds, how to know it and where to get it.
-
-    Examples:
-        >>> SETS["yacht"].shape, SETS["yacht"].target
-        ((308, 6), 'residuary_resistance')
-    """
+    """A table by name: what it holds, how to know it and where to get it."""
 
     name: str
     title: str  # what its publisher calls it
@@ -97,9 +92,6 @@ class Dataset:
 def read(name: str) -> Table:
     """A public table by its name, verified.
 
-    Raises:
-        DataError: no set has that name, or the table cannot be had or is not the published one.
-
     Examples:
         >>> read("concret")
         Traceback (most recent call last):
@@ -114,7 +106,7 @@ def read(name: str) -> Table:
     names = dict.fromkeys((known.csv, f"{known.name}.csv"))
     places = [folder / place / each for place in ("uci", ".") for each in names] if folder else []
     path = next((place for place in places if place.is_file()), None)
-    values = _downloaded(known) if path is None else _verified(known, _from_csv(known, path), path)
+    values = _downloaded(known) if path is None else _from_csv(known, path)
     frame = pd.DataFrame(values, columns=list(known.columns))
     return Table(known.name, frame, known.target, Regression)
 
@@ -125,11 +117,6 @@ def checksum(values: Numbers) -> str:
     Numbers are rounded to ten significant digits, halves away from zero, and rows are sorted. The
     sum is the sha256 of the two sizes, as 64-bit integers, and the numbers, row by row, as 64-bit
     floats, all little endian.
-
-    Examples:
-        >>> rows = np.array([[2.0, 1 / 3], [1.0, 5.0]])
-        >>> checksum(rows) == checksum(np.array([[1.0, 5.0], [2.0, 0.3333333333]]))
-        True
     """
     ordered = _canonical(values)
     sizes = struct.pack("<2q", *ordered.shape)
@@ -158,7 +145,7 @@ def _from_csv(known: Dataset, path: Path) -> Numbers:
     try:
         check_there(used)
         check_finite(used)
-        return np.stack([numbers_of(used[column]) for column in known.columns], axis=1)
+        return _verified(known, np.stack([numbers_of(used[name]) for name in used], axis=1))
     except DataError as problem:
         raise DataError(f"{path} is not the published table: {problem}") from problem
 
@@ -176,34 +163,27 @@ def _downloaded(known: Dataset) -> Numbers:
     except Unreachable as problem:
         raise Unreachable(f"{problem}, here {wanted}") from problem
     try:
-        return _verified(known, known.source.numbers(path), path)
+        return _verified(known, known.source.numbers(path))
     except Exception as problem:  # whatever zipfile, zlib, openpyxl and numpy raise
         path.unlink(missing_ok=True)  # else every later call would find it in the cache
-        told = str(problem) if isinstance(problem, DataError) else f"{path} cannot be read"
+        ours = isinstance(problem, DataError)
+        told = f"is not the published table: {problem}" if ours else "cannot be read"
         raise DataError(
-            f"{told}; it was removed, and the next call downloads it again, or set {DATA} to a "
-            f"folder that holds {wanted}"
+            f"{path} {told}; it was removed, and the next call downloads it again, or set {DATA} "
+            f"to a folder that holds {wanted}"
         ) from problem
 
 
-def _verified(known: Dataset, values: Numbers, path: Path) -> Numbers:
-    found = checksum(values)
-    if found == known.checksum:
+def _verified(known: Dataset, values: Numbers) -> Numbers:
+    if (found := checksum(values)) == known.checksum:
         return _canonical(values)
-    told = f"its checksum must be {known.checksum[:12]}…, got {found[:12]}…"
     if len(values) != known.rows:
-        told = f"it must have {known.rows} rows of numbers, got {len(values)}"
-    raise DataError(f"{path} is not the published table: {told}")
+        raise DataError(f"it must have {known.rows} rows of numbers, got {len(values)}")
+    raise DataError(f"its checksum must be {known.checksum[:12]}…, got {found[:12]}…")
 
 
 def records(text: str) -> dict[str, Dataset]:
-    """The sets by name that the text of .toml files describes, as the head of uci.toml explains.
-
-    Examples:
-        >>> lines = ["[two]", "title = 'Two'", "rows = 9", "columns = ['x', 'y']", "checksum = ''"]
-        >>> records(chr(10).join(lines))["two"].shape
-        (9, 1)
-    """
+    """The sets by name that the text of .toml files describes, as the head of uci.toml explains."""
     found = {}
     for name, record in sorted(tomllib.loads(text).items()):
         columns, source = tuple(record.pop("columns")), record.pop("source", None)
