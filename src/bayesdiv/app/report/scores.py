@@ -1,7 +1,7 @@
 """The verdict of a page: how good each run is, beside simple models, with 95 % intervals."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bayesdiv.app import calibrated, metric
 from bayesdiv.app.baselines import forecasts
-from bayesdiv.app.report.markup import Content, Html, element, joined, note, section, table
+from bayesdiv.app.report.markup import Html, element, joined, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number, percent, rounded
 from bayesdiv.app.task import Task
@@ -36,43 +36,28 @@ def resamples(rows: int, seed: int = 0) -> Array:
 
 def scores(task: Task, predictive: Predictive, y: torch.Tensor, counts: Array) -> dict[str, Array]:
     """Each metric of all rows and then of every resample, (1 + resamples,), where known here."""
-    # A metric is a function of sums over rows, so that one product has all resamples.
-    if isinstance(task, Classification):
-        found = _of_classes(predictive.probabilities.double().numpy(), y.numpy())
-    elif isinstance(task, Regression):
-        found = _of_numbers(task, predictive, y)
-    else:
+    # A metric is a function of means over rows, so that one product has all resamples.
+    if isinstance(task, Regression):
+        low, high = predictive.interval(LEVEL)
+        squares = task.to_distance(predictive.mean - y).square()
+        logs = task.log_scale - predictive.log_prob(y).double()
+        inside = ((low <= y) & (y <= high)).double()
+        squared, nll, coverage = (
+            counts @ each.numpy() / len(y) for each in (squares, logs, inside)
+        )
+        return {"rmse": np.sqrt(squared), "nll": nll, "coverage": coverage}
+    if not isinstance(task, Classification):
         return {}
+    sure, called = predictive.probabilities.double().max(1)
+    right = (called == y).double()
+    bins = torch.bucketize(sure, torch.arange(1, BINS).double() / BINS)
+    gaps = torch.eye(BINS).double()[bins] * (sure - right)[:, None]
+    logs = -predictive.probabilities.double().gather(1, y[:, None]).squeeze(1).log()
+    each = (right, logs, gaps, ((y == 1) & (called != 1)).double(), (y == 1).double(), sure - right)
+    hit, nll, gap, missed, there, surplus = (counts @ rows.numpy() / len(y) for rows in each)
     with np.errstate(invalid="ignore"):  # a resample without any row of a class
-        return {key: fold(counts @ rows / len(y)) for key, (rows, fold) in found.items()}
-
-
-Folds = dict[str, tuple[Array, Callable[[Array], Array]]]
-
-
-def _of_numbers(task: Regression, predictive: Predictive, y: torch.Tensor) -> Folds:
-    low, high = predictive.interval(LEVEL)
-    inside = ((low <= y) & (y <= high)).double().numpy()
-    squares = task.to_distance(predictive.mean - y).square().numpy()
-    logs = task.log_scale - predictive.log_prob(y).double().numpy()
-    return {"rmse": (squares, np.sqrt), "nll": (logs, np.copy), "coverage": (inside, np.copy)}
-
-
-def _of_classes(shares: Array, y: NDArray[np.int64]) -> Folds:
-    sure, called = shares.max(1), shares.argmax(1)
-    right = (called == y).astype(float)
-    bins = np.searchsorted(np.arange(1, BINS) / BINS, sure)
-    gaps = np.eye(BINS)[bins] * (sure - right)[:, None]
-    missed = np.stack([(y == 1) * (called != 1), y == 1], 1).astype(float)
-    with np.errstate(divide="ignore"):
-        logs = -np.log(shares[np.arange(len(y)), y])
-    return {
-        "accuracy": (right, np.copy),
-        "nll": (logs, np.copy),
-        "ece": (gaps, lambda sums: np.abs(sums).sum(1)),
-        "false_negative_rate": (missed, lambda sums: np.divide(*sums.T)),
-        "surplus": (sure - right, np.copy),
-    }
+        found = {"false_negative_rate": missed / there, "ece": np.abs(gap).sum(1)}
+    return {"accuracy": hit, "nll": nll, **found, "surplus": surplus}
 
 
 def ends(values: Array) -> tuple[float, float]:
@@ -115,7 +100,9 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     for one in known:
         name = joined(element("b", one.run.label), ": ") if count > 1 else ""
         mine, others = own[one.run.name], beside if _same_rows(one, first) else {}
-        said.append(element("p", name, f"{_good(task, mine, others)} {_sure(mine, one)}"))
+        how, judged = _calibrated(one)
+        text = f"{_good(task, mine, others)} {_promised(mine, judged)} {how}".strip()
+        said.append(element("p", name, text))
     if count > 1:
         said.append(element("p", _between(task, known, own)))
     return section("Verdict", element("div", said, class_="verdict"))
@@ -161,31 +148,25 @@ def against(key: str, mine: Array, other: Array, name: str) -> str:
 
 
 def _calibrated(one: Tested) -> tuple[str, bool]:
-    """By what a run is calibrated, in words, and whether that was fitted to the rows of `one`."""
-    told, own = calibrated.fitted(one.run.folder), False
-    parts = []
-    for each in told:
-        if "rows" not in each:
-            parts.append(f"{each['kind']}, fitted to rows that are not recorded")
-            continue
-        same = each["sha256"] == calibrated.digest(*one.part)
-        own = own or same
-        what = f"{each['rows']:,} {_rows(one)} of {Path(each['source']).name}"
-        what = what if each["source"] else f"{each['rows']:,} test {_rows(one)}"
-        parts.append(f"{each['kind']}, fitted to {'these very' if same else 'the'} {what}")
-    return (f"It is calibrated ({'; '.join(parts)})." if parts else ""), own
-
-
-def _sure(mine: Mapping[str, Array], one: Tested) -> str:
-    said, own = _calibrated(one)
-    text = _promised(mine, judged=not own)
-    if own:
+    """By what a run is calibrated, in words, and whether the rows of `one` can judge that."""
+    parts, judged = [], True
+    for each in calibrated.fitted(one.run.folder):
+        what = "rows that are not recorded"
+        if "rows" in each:
+            same = each["sha256"] == calibrated.digest(*one.part)
+            judged = judged and not same
+            what = f"{'these very' if same else 'the'} {each['rows']:,} "
+            source = f" of {Path(each['source']).name}" if each["source"] else ""
+            what += f"{_rows(one)}{source}" if source else f"test {_rows(one)}"
+        parts.append(f"{each['kind']}, fitted to {what}")
+    said = f"It is calibrated ({'; '.join(parts)})." if parts else ""
+    if not judged:
         said += " How well its intervals or probabilities hold on them therefore proves nothing: "
         said += f"only {_rows(one)} that neither training nor calibration used can show that."
-    return f"{text} {said}".strip()
+    return said, judged
 
 
-def _promised(mine: Mapping[str, Array], *, judged: bool) -> str:
+def _promised(mine: Mapping[str, Array], judged: bool) -> str:
     if "coverage" in mine:
         low, high = ends(mine["coverage"])
         side = "fewer than promised, so they are too narrow" if high < LEVEL else "as promised"
@@ -236,14 +217,10 @@ def digits(value: float) -> str:
 def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
     """The test metrics of runs and simple models, each with its interval; none is called best."""
     keys = list(dict.fromkeys(key for run in runs for key in run.result["test"]))
-    rows: list[Sequence[Content]] = []
-    for run in runs:
-        kept, there = run.result["test"], own.get(run.name, {})
-        cells = [_cell(there[key] if key in there else [kept.get(key, math.nan)]) for key in keys]
-        rows.append([run.name, run.loss, *cells])
-    for name, there in beside.items():
-        cells = [_cell(there.get(key, [math.nan])) for key in keys]
-        rows.append([name, "simple model", *cells])
+    kept = {run.name: {k: [v] for k, v in run.result["test"].items()} for run in runs}
+    about = {run.name: run.loss for run in runs} | dict.fromkeys(beside, "simple model")
+    known_ = [(n, {**kept.get(n, {}), **own.get(n, beside.get(n, {}))}) for n in about]
+    rows = [[n, about[n], *(_cell(each.get(k, [math.nan])) for k in keys)] for n, each in known_]
     known = [METRICS[key] for key in keys if key in METRICS]
     aims = {each.title: element("span", each.aim, class_="hint") for each in known}
     titles = (joined(name, aims.get(name, "")) for name in map(metric.title, keys))
