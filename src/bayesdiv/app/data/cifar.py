@@ -198,7 +198,7 @@ def _batch(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images and labels of one file."""
     found = _unpickled(content, file)
-    data, labels = found.get("data"), found.get(kind.labels)
+    data, labels = found.get("data", 0), found.get(kind.labels, ())
     pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
     if not (pixels and len(data) and data.shape[1] == prod(_SHAPE)):
         raise DataError(f"{file} must hold 'data', rows of {prod(_SHAPE)} bytes: not a CIFAR file")

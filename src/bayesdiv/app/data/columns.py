@@ -26,12 +26,6 @@ class Numeric:
     """A column of numbers, standardised: (value - loc) / scale.
 
     Where training rows had gaps, their median fills all gaps, and a further column of x marks them.
-
-    Examples:
-        >>> import pandas as pd
-        >>> column = pd.Series([1.0, None, 5.0], name="age")
-        >>> Numeric.fit(column).encode(column).tolist()
-        [[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     """
 
     name: str
@@ -110,15 +104,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Dates(Numeric):
-    """A column of dates, as days since 1970, standardised.
-
-    The format is that of `strptime`, and empty where a file has dates as such.
-
-    Examples:
-        >>> import pandas as pd
-        >>> Dates.fit(pd.Series(["1.2.1970", "13.2.1970"], name="day"))
-        Dates(name='day', loc=37.0, scale=6.0, unit='', fill=None, format='%d.%m.%Y')
-    """
+    """A column of dates, as days since 1970; the format of `strptime` is empty for real dates."""
 
     format: str = ""
     called: ClassVar[str] = "dates"

@@ -19,21 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Encoder:
-    """How rows of a table become x: learned from the training rows, the same for all others.
+    """How rows of a table become x: learned from the training rows, the same for all others."""
 
-    Args:
-        columns: those used, in the order of x.
-        shape: of one encoded row, which the columns fill together.
-
-    Examples:
-        >>> import pandas as pd
-        >>> encoder = Encoder.fit(pd.DataFrame({"age": [20, 40], "smoker": ["no", "yes"]}))
-        >>> encoder.encode(pd.DataFrame({"smoker": ["no"], "age": [50]}))
-        tensor([[2., 1., 0.]])
-    """
-
-    columns: tuple[Kind, ...]
-    shape: tuple[int, ...]
+    columns: tuple[Kind, ...]  # in the order of x
+    shape: tuple[int, ...]  # of one encoded row
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,10 +37,7 @@ class Encoder:
 
     @classmethod
     def fit(cls, frame: "DataFrame") -> "Encoder":
-        """An encoder of all columns that vary, so the target must not be among them.
-
-        Columns with missing values are filled, see `columns.Numeric`.
-        """
+        """An encoder of all columns that vary, so the target must not be among them."""
         found = [kind_of(column.dropna()).fit(column) for _, column in frame.items()]
         columns = tuple(column for column in found if column is not None)
         if not columns:
@@ -76,15 +62,7 @@ class Encoder:
         return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
 
     def problems(self, frame: "DataFrame") -> list[str]:
-        """For each row what hinders its encoding, in sentences; nothing where it can be encoded.
-
-        Examples:
-            >>> import pandas as pd
-            >>> encoder = Encoder((Numeric("age", 30.0, 10.0),), (1,))
-            >>> encoder.problems(pd.DataFrame({"age": [40, None, "old"]}))
-            ['', "column 'age' must hold numbers, got none", "column 'age' must hold numbers, got
-            'old'"]
-        """
+        """For each row what hinders its encoding, in sentences; nothing where it can be encoded."""
         used = self._used(frame)
         found = [column.problems(used[column.name]) for column in self.columns]
         return ["; ".join(filter(None, row)) for row in zip(*found, strict=True)]

@@ -44,11 +44,6 @@ class Written:
         header: whether the first line has the names of the columns.
         sheet: of an Excel file; the first.
         texts: columns to read as text, such as codes and numbers that name something.
-
-    Examples:
-        >>> Written(decimal=";")
-        Traceback (most recent call last):
-        ValueError: decimal must be . or , got ;
     """
 
     separator: str | None = None
@@ -78,17 +73,7 @@ def read(
 ) -> "DataFrame":
     """A pandas table from a file; see `table_of` for the decisions on the way.
 
-    Args:
-        path: of the file.
-        encoder: the one that is to encode it, if there is one already: a few rows do not show
-            that the codes 007 and 010 are text.
-        written: how it is written.
-
-    Examples:
-        >>> read("rows.json")
-        Traceback (most recent call last):
-        bayesdiv.app.data.splits.DataError: a table must be a .csv, .tsv, .txt, .xlsx or .parquet
-        file, got rows.json
+    An encoder that is to encode it knows more than a few rows show, such as that 007 is text.
     """
     frame = table_of(path, encoder, written).frame
     absent = [name for name in encoder.names if name not in frame.columns] if encoder else []
@@ -148,8 +133,7 @@ def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFr
     """A table to write back: every cell of a text file as the text it is, and its separator.
 
     Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
-    is "NA". Spaces after a separator are not part of a cell. Other files give the table of `read`
-    and a comma, as do files separated by white space, which cannot hold an empty field.
+    is "NA". Files that are not text, or separated by white space, give a comma.
     """
     options = {"dtype": str, "keep_default_na": False, "na_filter": False}
     found = _read(path, options, written or Written())

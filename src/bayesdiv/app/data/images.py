@@ -90,14 +90,6 @@ def noisy(
     The paper adds it at the size the images come in, before they are resized, and does not clip.
     A seed gives the same noise whatever the device and, but for rounding, the type.
 
-    Args:
-        images: uint8, examples along the first axis. Parts of one set are best given together:
-            two calls with one seed draw the same noise.
-        noise: its standard deviation; 0 only scales.
-        seed: what the noise is drawn from.
-        dtype: of the result; bfloat16 halves its memory.
-        device: of the result; None is that of the images.
-
     Examples:
         >>> grey = torch.full((100, 3, 32, 32), 51, dtype=torch.uint8)
         >>> found = noisy(grey, noise=0.9, seed=1)

@@ -157,12 +157,7 @@ def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
 
 
 def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
-    """What `opened` takes besides a name, from the options of the command line or of a run.
-
-    Examples:
-        >>> reading_of({"target": "y", "drop": "id", "split": "time:day"})["apart"]
-        Apart(kind='time', column='day')
-    """
+    """What `opened` takes besides a name, from the options of the command line or of a run."""
     headers = {None: None, "yes": True, "no": False}
     if source.get("header") not in headers:
         raise ValueError(f"header must be yes or no, got {source['header']}")
@@ -239,8 +234,7 @@ def diabetes() -> Table:
 def breast_cancer() -> Table:
     """Diagnosis of 569 breast tumours from 30 measurements of their cells (Wolberg et al. 1995).
 
-    Class 0 is benign and class 1 malignant, the one that must not be missed. This is the reverse
-    of scikit-learn's numbers.
+    Class 1 is malignant, the one that must not be missed: the reverse of scikit-learn's numbers.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -252,11 +246,7 @@ def breast_cancer() -> Table:
 
 
 def digits() -> Table:
-    """Handwritten digits, 1797 grey images of 8 by 8 pixels in [0, 1]: ten classes.
-
-    Pixels are divided by 16 alike, so that the encoder needs no training rows; x has the shape
-    (1, 8, 8) of an image with one channel.
-    """
+    """Handwritten digits, 1797 grey images of 8 by 8 pixels in [0, 1]: ten classes."""
     from sklearn.datasets import load_digits
 
     found = load_digits(as_frame=True)

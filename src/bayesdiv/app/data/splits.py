@@ -69,15 +69,7 @@ class Splits:
         name: str = "",
         notes: tuple[str, ...] = (),
     ) -> "Splits":
-        """Inputs and targets, such as images and labels, at the rows of the three parts.
-
-        Examples:
-            >>> import torch
-            >>> from bayesdiv.app.tasks.regression import Regression
-            >>> rows = slice(0, 3), slice(3, 4), slice(4, 5)
-            >>> Splits.at(torch.zeros(5, 2), torch.arange(5.0), rows, Regression(0.0, 1.0)).test.y
-            tensor([4.])
-        """
+        """Inputs and targets, such as images and labels, at the rows of the three parts."""
         train, validation, test = (Part(x[some], y[some]) for some in rows)
         return cls(train, validation, test, task, None, name, "", notes)
 

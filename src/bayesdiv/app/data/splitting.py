@@ -31,17 +31,6 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     or lack some value join the training part, since they could not be encoded. A table that has
     groups, times or rows to test on is split by them, see `table.Table`; such rows are then left
     out.
-
-    Args:
-        table: what to split.
-        seed: of the draw.
-        test: share of the rows, above 0.
-        validation: share of the rows; 0 leaves that part empty.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import digits
-        >>> split(digits(), seed=1).train.x.shape
-        torch.Size([1079, 1, 8, 8])
     """
     features, targets = table.features, table.frame[table.target]
     drawn = _drawn(table, seed, test, validation)

@@ -29,12 +29,7 @@ RARE = 0.2  # of the commonest value's rows: the rarest class of a target that i
 
 @dataclass(frozen=True)
 class Apart:
-    """How rows are split if not at random: by `time`, the latest tested, or whole `group`s.
-
-    Examples:
-        >>> Apart.parse("time:sold")
-        Apart(kind='time', column='sold')
-    """
+    """How rows are split if not at random: by `time`, the latest tested, or whole `group`s."""
 
     kind: str  # time or group
     column: str  # with the times or the groups; it is not an input
@@ -50,36 +45,18 @@ class Apart:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows with a target, checked and not yet split.
-
-    Args:
-        name: of the data set or the file.
-        frame: a pandas table, one row an example; its index counts the rows of the file.
-        target: the column to predict.
-        task: what the target is.
-        encoder: a known one, as for pixels; None learns it from the training rows.
-        notes: sentences on what was decided on the user's behalf.
-        groups: a number per row; rows of the same number stay in one part.
-        times: a number per row; the latest rows are tested, those before them validated.
-        held: which rows are the test part.
-        likelihood: the word of one other than the task's usual.
-
-    Examples:
-        >>> import pandas as pd
-        >>> list(Table("two", pd.DataFrame({"x": [1], "y": [2]}), "y", Regression).features)
-        ['x']
-    """
+    """Rows with a target, checked and not yet split."""
 
     name: str
-    frame: "DataFrame"
+    frame: "DataFrame"  # its index counts the rows of the file
     target: str
     task: type[Task]
-    encoder: Encoder | None = None
-    notes: tuple[str, ...] = ()
-    groups: NDArray[np.int64] | None = None
-    times: NDArray[np.float64] | None = None
-    held: NDArray[np.bool_] | None = None
-    likelihood: str | None = None
+    encoder: Encoder | None = None  # a known one; None learns it from the training rows
+    notes: tuple[str, ...] = ()  # on what was decided on the user's behalf
+    groups: NDArray[np.int64] | None = None  # rows of the same number stay in one part
+    times: NDArray[np.float64] | None = None  # the latest are tested, those before validated
+    held: NDArray[np.bool_] | None = None  # which rows are the test part
+    likelihood: str | None = None  # the word of one other than the task's usual
 
     @property
     def features(self) -> "DataFrame":
@@ -100,21 +77,9 @@ def checked(
 ) -> Table:
     """A pandas table with target and task settled, and nothing in it that cannot be encoded.
 
-    Args:
-        frame: one row an example.
-        name: what to call it in messages.
-        target: the column to predict; None is the last one.
-        task: None decides: floats, whole numbers with more than 20 different values or with rare
-            ones are a regression; text, bools and other whole numbers are classes.
-        drop: columns to leave out.
-        impute: whether missing values are filled, and odd ones among numbers with them.
-        apart: how rows are split; None draws them at random.
-        tested: rows of another file, to test on.
-
-    Examples:
-        >>> import pandas as pd
-        >>> checked(pd.DataFrame({"x": range(12), "y": ["no", "yes"] * 6}), "rows").notes[0]
-        "the target is the last column, 'y'"
+    The target is the last column if None. A task that is None is decided: floats and whole numbers
+    with more than 20 different values or with rare ones are a regression; text, bools and other
+    whole numbers are classes. `tested` are rows of another file, to test on.
     """
     check_unique(frame.columns)
     if len(frame) < FEWEST_ROWS:

@@ -24,13 +24,7 @@ def words_for(column: "Series") -> str:
 
 
 def unit_of(column: "Series") -> str | None:
-    """The unit that stands beside every number of a column of text, such as € or %; or None.
-
-    Examples:
-        >>> import pandas as pd
-        >>> unit_of(pd.Series(["5%", "10%"])), unit_of(pd.Series(["5%", "10 kg"]))
-        ('%', None)
-    """
+    """The unit that stands beside every number of a column of text, such as € or %; or None."""
     if words_for(column) != "string" or column.dtype.name == "category":
         return None
     found = column.dropna().drop_duplicates().str.fullmatch(_UNIT)
@@ -41,13 +35,7 @@ def unit_of(column: "Series") -> str | None:
 
 
 def format_of(column: "Series") -> list[str]:
-    """The formats that every value of a column of text fits as a date, the likeliest first.
-
-    Examples:
-        >>> import pandas as pd
-        >>> format_of(pd.Series(["2024-01-31"])), format_of(pd.Series(["1/2/2024"]))
-        (['%Y-%m-%d'], ['%m/%d/%Y', '%d/%m/%Y'])
-    """
+    """The formats that every value of a column of text fits as a date, the likeliest first."""
     import pandas as pd
     from pandas.tseries.api import guess_datetime_format
 
@@ -94,13 +82,6 @@ def plain_numbers(
 
     Thousands may be grouped by one of the characters `groups`; a unit that all numbers have
     stays, behind them; what is in brackets is negative. Other text is left as it is.
-
-    Examples:
-        >>> import pandas as pd
-        >>> plain_numbers(pd.Series(["1,234.50", "7"])).tolist()
-        [1234.5, 7.0]
-        >>> plain_numbers(pd.Series(["€ 1.234,50", "(7 €)"]), ",", groups=".").tolist()
-        ['1234.50 €', '-7 €']
     """
     import pandas as pd
 

@@ -12,12 +12,7 @@ SCRIPTS = (
 
 
 def page() -> str:
-    """The whole page as HTML, with its style and its scripts inside.
-
-    Examples:
-        >>> page().startswith("<!doctype html>")
-        True
-    """
+    """The whole page as HTML, with its style and its scripts inside."""
     parts = {
         "style": _read("page.css"),
         "script": "\n".join(map(_read, SCRIPTS)),

@@ -38,13 +38,6 @@ class Away(nn.Module):
         locations: outputs that say where a target lies, of each target; these are shifted, and come
             before all others.
         free: targets that are free to move; of classes, one less than there are.
-
-    Examples:
-        >>> from bayesdiv.model.priors import FanIn
-        >>> away = Away(bayesianize(nn.Linear(1, 1), FanIn(), start=0.01), 1, places=20)
-        >>> away.settle(torch.linspace(-1, 1, 20).unsqueeze(-1))
-        >>> away.excess(torch.tensor([[0.5], [3.0]])).flatten() > 0
-        tensor([False,  True])
     """
 
     places: Tensor
@@ -73,12 +66,7 @@ class Away(nn.Module):
         self.register_buffer("reach", torch.tensor(0.0))
 
     def forward(self, x: Tensor, excess: Tensor | None = None) -> Tensor:
-        """The outputs; those of training rows are the network's own.
-
-        Args:
-            x: rows.
-            excess: theirs, where it is found once for all draws, see `inputs`.
-        """
+        """The outputs, shifted by the excess of the rows; `inputs` finds it once for all draws."""
         outputs: Tensor = self.network(x)
         if self.training:
             return outputs

@@ -39,14 +39,7 @@ class FilterResponseNorm(nn.Module):
 
 
 class Norm(StrEnum):
-    """What follows each convolution, and the activation that goes with it.
-
-    Examples:
-        >>> Norm.BATCH.layer(8).num_features
-        8
-        >>> Norm.FILTER_RESPONSE.activation()
-        SiLU()
-    """
+    """What follows each convolution, and the activation that goes with it."""
 
     NONE = "none"
     BATCH = "batch"

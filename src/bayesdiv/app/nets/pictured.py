@@ -27,11 +27,6 @@ class Pictured:
         outputs: numbers out.
         mean: of each channel, from 0 to 1.
         scale: standard deviation of each channel.
-
-    Examples:
-        >>> recipe = Pictured("resnet20", (3, 32, 32), 10, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
-        >>> sum(weight.numel() for weight in recipe.build().parameters())
-        272474
     """
 
     net: str

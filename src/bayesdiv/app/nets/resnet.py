@@ -18,10 +18,6 @@ class Stem:
         kernel: pixels a side of the convolution, odd.
         stride: of the convolution.
         pooling: stride of a 3×3 max pooling after it; 1 for none.
-
-    Examples:
-        >>> Stem(kernel=7, stride=2, pooling=2) == imagenet_stem
-        True
     """
 
     kernel: int

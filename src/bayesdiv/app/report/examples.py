@@ -45,10 +45,7 @@ def _pictures(
 
 
 def png(image: Tensor) -> bytes:
-    """An image (channels, height, width), bytes or values from 0 to 1, as a PNG file.
-
-    Values beyond are cut off; of other than three channels the first is shown in grey.
-    """
+    """An image (channels, height, width), bytes or values from 0 to 1, as a PNG file."""
     from PIL import Image
 
     as_bytes = (image.clamp(0, 1) * 255).round().to(torch.uint8)

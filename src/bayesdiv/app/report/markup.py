@@ -23,10 +23,6 @@ def element(tag: str, *content: Content, **attributes: object) -> Html:
     """An element around some content; attributes that are None are left out.
 
     A name may end with an underscore, as class_ does; others stand for hyphens.
-
-    Examples:
-        >>> element("td", "a < b", class_="number", aria_label='"a"')
-        '<td class="number" aria-label="&quot;a&quot;">a &lt; b</td>'
     """
     told = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
@@ -56,10 +52,7 @@ def note(*content: Content) -> Html:
 
 
 def table(label: str, head: Sequence[Content], rows: Iterable[Sequence[Content]]) -> Html:
-    """A table in its own box, which scrolls where the page is too narrow for it.
-
-    The first cell of each row is its heading.
-    """
+    """A table in its own box; the first cell of each row is its heading."""
     body = [
         element("tr", element("th", row[0], scope="row"), (element("td", cell) for cell in row[1:]))
         for row in rows

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -217,10 +218,11 @@ def digits(value: float) -> str:
 def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
     """The test metrics of runs and simple models, each with its interval; none is called best."""
     keys = list(dict.fromkeys(key for run in runs for key in run.result["test"]))
+    kept: dict[str, dict[str, Any]]
     kept = {run.name: {k: [v] for k, v in run.result["test"].items()} for run in runs}
     about = {run.name: run.loss for run in runs} | dict.fromkeys(beside, "simple model")
-    known_ = [(n, {**kept.get(n, {}), **own.get(n, beside.get(n, {}))}) for n in about]
-    rows = [[n, about[n], *(_cell(each.get(k, [math.nan])) for k in keys)] for n, each in known_]
+    shown = [(n, {**kept.get(n, {}), **own.get(n, beside.get(n, {}))}) for n in about]
+    rows = [[n, about[n], *(_cell(each.get(k, [math.nan])) for k in keys)] for n, each in shown]
     known = [METRICS[key] for key in keys if key in METRICS]
     aims = {each.title: element("span", each.aim, class_="hint") for each in known}
     titles = (joined(name, aims.get(name, "")) for name in map(metric.title, keys))

@@ -19,15 +19,6 @@ def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
 
     Numbers, booleans and dates (in days since 1970) have their gaps filled by the median, and a
     column that marks the gaps. Categories have a column each, and a gap is its own category.
-
-    Examples:
-        >>> import pandas as pd
-        >>> frame = pd.DataFrame({"age": [30.0, None], "town": ["Bonn", "Kiel"]})
-        >>> encoder_for(frame).fit_transform(plain(frame))
-        array([[30.,  0.,  1.,  0.],
-               [30.,  1.,  0.,  1.]])
-        >>> encoder_for(frame[["age"]].dropna()) is None
-        True
     """
     if not _is_frame(X):
         return None

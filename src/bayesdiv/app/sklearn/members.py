@@ -111,15 +111,7 @@ def side_by_side(models: Sequence[Bayesian]) -> Bayesian:
 
 
 def mixture(model: Bayesian) -> Bayesian:
-    """One model whose draws cycle through the members of a trained stack that are finite.
-
-    Examples:
-        >>> from torch import nn
-        >>> import bayesdiv as bd
-        >>> each = [bd.bayesianize(nn.Linear(3, 1), bd.FanIn()) for _ in range(4)]
-        >>> mixture(bd.stacked(each)).posterior.members
-        4
-    """
+    """One model whose draws cycle through the members of a trained stack that are finite."""
     if model.loc.dim() == 1:
         return model
     assert isinstance(model.posterior, MeanField)
@@ -146,11 +138,7 @@ def begin_at(models: Sequence[Bayesian], before: Bayesian) -> None:
 
 
 def for_one_member(epochs: Iterator[Epoch], repeats: float) -> Iterator[tuple[int, EpochLoss]]:
-    """Numbers and losses of epochs, the latter as means over members and for one example.
-
-    Raises:
-        Diverged: the loss of no member is finite any more.
-    """
+    """Numbers and losses of epochs, the latter as means over members and for one example."""
     for epoch in epochs:
         loss = epoch.loss
         if epoch.trials is not None:

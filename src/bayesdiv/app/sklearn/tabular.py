@@ -158,12 +158,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self.device = device
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; `divergence__alpha` and the like replace a field of a value.
-
-        Examples:
-            >>> Tabular().set_params(divergence__alpha=0.1).divergence
-            JSA(alpha=0.1)
-        """
+        """Set parameters; `divergence__alpha` and the like replace a field of a value."""
         super().set_params(**{key: value for key, value in params.items() if "__" not in key})
         for key in [key for key in params if "__" in key]:
             name, _, inner = key.partition("__")
