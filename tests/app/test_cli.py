@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +21,11 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
-from bayesdiv import divergence
 from bayesdiv.app import checkpoint, cli, console, metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
 from bayesdiv.app.data.loading import load
-from bayesdiv.app.options import known
 from bayesdiv.app.report import comparison
 from bayesdiv.app.tuning import search as searches
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
@@ -380,16 +377,14 @@ def test_train_evaluate_show_agree(run, capsys):
 
 
 def test_divergence_of_the_command_line_is_built_and_kept(numbers):
-    options = ["--divergence", "JSA", "--divergence.alpha", "0.3", "--out", "jsa", *QUICK]
+    options = ["--divergence", "JSA:alpha=0.3", "--out", "jsa", *QUICK]
     assert call("train", numbers, "--target", "y", *options) == 0
     settings = json.loads(Path("jsa/settings.json").read_text())
     assert settings["divergence"] == {"kind": "JSA", "alpha": 0.3}
 
 
 def test_settings_can_come_from_a_file(numbers):
-    Path("settings.yaml").write_text(
-        "divergence:\n  class_path: bayesdiv.JSG\n  init_args: {alpha: 0.2}\nepochs: 2\n"
-    )
+    Path("settings.yaml").write_text("divergence: bayesdiv.JSG:0.2\nepochs: 2\n")
     assert call("train", numbers, "--config", "settings.yaml", "--out", "run2") == 0
     assert json.loads(Path("run2/settings.json").read_text())["training"]["epochs"] == 2
 
@@ -995,7 +990,7 @@ BAD_DATA = [
     (
         "t.csv",
         lambda p: table().to_csv(p, index=False),
-        ["--divergence", "JSA", "--divergence.alpha", "1.5"],
+        ["--divergence", "JSA:1.5"],
         "alpha must lie in [0, 1], got 1.5",
     ),
     ("t.csv", good, ["--divergence", "JSX"], "JSX"),
@@ -1171,7 +1166,7 @@ def test_a_misspelt_option_gets_the_closest_one(arguments, words, capsys):
     ("given", "kept"),
     [
         (["--divergence", "JSA:0.2"], {"kind": "JSA", "alpha": 0.2}),
-        (["--divergence=JSG", "--divergence.alpha=0.2"], {"kind": "JSG", "alpha": 0.2}),
+        (["--divergence=JSG:alpha=0.2"], {"kind": "JSG", "alpha": 0.2}),
         (["--divergence", "bayesdiv.KL"], {"kind": "KL"}),
         (["--divergence", "deterministic"], None),
         (["--config", "short.yaml"], {"kind": "JSA", "alpha": 0.25}),
@@ -1208,29 +1203,3 @@ def test_markup_in_names_shows_as_text(capsys):
     frame.to_csv("a$b^$[v].csv", index=False)
     arguments = ["--divergences", "KL", "--seeds", "1", *QUICK]
     assert call("compare", "a$b^$[v].csv", *arguments) == 0
-
-
-@pytest.mark.parametrize(
-    "arguments", [["diabetes", "--divergence.help", "JSA"], ["--divergence.help=JSA"]]
-)
-def test_the_help_on_a_divergence_explains_alpha_and_lists_nothing_of_torch(capsys, arguments):
-    assert call("train", *arguments) == 0
-    said = capsys.readouterr().out
-    assert "alpha, between 0 and 1, shifts the weight from q to p" in said
-    assert said.rstrip().endswith("--divergence JSA:0.3")
-    assert "torch" not in said
-    assert len(said.splitlines()) < 15
-
-
-@pytest.mark.parametrize("name", known())
-def test_every_divergence_has_a_help(capsys, name):
-    assert call("train", "--divergence.help", name) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{name}: ")
-    there = {field.name for field in fields(getattr(divergence, name))}
-    assert ("alpha, " in said) == ("alpha" in there)
-
-
-def test_the_help_on_an_unknown_divergence_names_the_nearest(capsys):
-    assert call("train", "--divergence.help", "KLL") == 2
-    assert "KLL is not a known divergence; did you mean KL?" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Configs looked at before they are read: what they may name, and how much they may hold."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,15 @@ def check(arguments: Sequence[str]) -> None:
     be named on the command line too.
 
     Examples:
-        >>> check(["train", "--config", "divergence: {class_path: own.Twice}"])
+        >>> check(["train", "--config", "divergence: own.Twice"])
         Traceback (most recent call last):
         ValueError: a config must not name code outside bayesdiv, got own.Twice: ...
     """
     for given in _configs(arguments):
         content = _content(given)
-        for name in _named(content):
-            path = name.partition(":")[0]  # of JSA:0.3
-            ours = path.startswith("bayesdiv.") or "." not in path
+        named = str(content.get("divergence")) if isinstance(content, dict) else ""
+        for name in re.findall(r"[^\W\d][\w.]*", named):  # JSA of JSA:0.3
+            ours = name.startswith("bayesdiv.") or "." not in name
             if not ours and not any(name in each for each in arguments if given not in each):
                 raise ValueError(
                     f"a config must not name code outside bayesdiv, got {name}: give it on the "
@@ -64,15 +65,3 @@ def _content(given: str) -> Any:
         line = " ".join(str(error).split())
         name = path if path.exists() else "config"
         raise ValueError(f"{name} is not valid YAML: {line}") from None
-
-
-def _named(content: Any, key: str = "") -> Iterator[str]:
-    """Names of classes anywhere in a config."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            yield from _named(value, str(name))
-    elif isinstance(content, list):
-        for value in content:
-            yield from _named(value, key)
-    elif key.rpartition(".")[2] in ("class_path", "divergence"):
-        yield str(content)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import difflib
-import inspect
-import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -202,10 +200,10 @@ def training_of(settings: "Namespace") -> Training:
 
 
 def add_divergence(command: "ArgumentParser", usual: str | None, said: str) -> None:
-    """The option --divergence, read by `divergence_of`."""
+    """The option --divergence, read by `named`."""
     names = ", ".join(known())
     said = f"NAME or NAME:ALPHA, as in JSA:0.3; one of {names}, or an import path{said}"
-    command.add_argument("--divergence", type=_option(_as_said), default=usual, help=said)
+    command.add_argument("--divergence", type=_option(_checked), default=usual, help=said)
 
 
 def add_training(command: "ArgumentParser", skip: Iterable[str] = ()) -> None:
@@ -230,75 +228,34 @@ def units(given: "str | Sequence[int]") -> list[int]:
         raise ValueError(f"hidden must be whole numbers such as 50,50, got {given}") from None
 
 
-def together(arguments: "Sequence[str]") -> list[str]:
-    """The arguments with fields of a divergence behind its name.
-
-    Examples:
-        >>> together(["--divergence", "JSA", "--divergence.alpha", "0.3", "--epochs", "5"])
-        ['--divergence', 'JSA:alpha=0.3', '--epochs', '5']
-    """
-    halves = re.compile(r"--divergence(\.\w+)?=")  # an argument such as --divergence=JSA
-    parts = [part for a in arguments for part in (a.split("=", 1) if halves.match(a) else [a])]
-    fields = [k for k, text in enumerate(parts) if re.fullmatch(r"--divergence\.\w+", text)]
-    if not fields or "--divergence" not in parts[:-1]:
-        return list(arguments)
-    said = ",".join(f"{parts[k].partition('.')[2]}={''.join(parts[k + 1 : k + 2])}" for k in fields)
-    parts[parts.index("--divergence") + 1] += f":{said}"
-    return [text for k, text in enumerate(parts) if k not in fields and k - 1 not in fields]
-
-
-def _as_said(given: "str | Mapping[str, Any] | None") -> str:
-    """A divergence that can be made, in words that a file of settings can hold."""
-    divergence_of(given)
-    if not isinstance(given, Mapping):
-        return str(given or "deterministic")
-    fields = ",".join(f"{key}={value}" for key, value in (given.get("init_args") or {}).items())
-    return f"{given['class_path']}:{fields}" if fields else str(given["class_path"])
-
-
-def divergence_of(given: "str | Mapping[str, Any] | Divergence | None") -> Divergence | None:
-    """A divergence as an option or a file of settings has it; None for a deterministic network.
-
-    Examples:
-        >>> divergence_of("JSA:0.3")
-        JSA(alpha=0.3)
-        >>> divergence_of({"class_path": "bayesdiv.JSG", "init_args": {"alpha": 0.2}})
-        JSG(alpha=0.2)
-    """
-    if isinstance(given, Divergence) or given in (None, "null", "None"):
-        return given if isinstance(given, Divergence) else None
-    if isinstance(given, str):
-        return named(given)
-    if not isinstance(given, Mapping) or "class_path" not in given:
-        raise ValueError(f"divergence must be a name such as JSA:0.3, got {given}")
-    fields = dict(given.get("init_args") or {})
-    return _made(str(given["class_path"]), fields, str(given["class_path"]))
+def _checked(given: object) -> str:
+    named(str(given))
+    return str(given)
 
 
 def named(text: str) -> Divergence | None:
-    """A divergence by its name, with alpha after a colon: KL, JSA:0.3; None for deterministic."""
+    """A divergence by its name or import path, with alpha after a colon; None for deterministic.
+
+    Examples:
+        >>> named("KL"), named("JSA:0.3"), named("bayesdiv.JSG:alpha=0.2"), named("deterministic")
+        (KL(), JSA(alpha=0.3), JSG(alpha=0.2), None)
+    """
     name, _, said = text.partition(":")
-    if name == "deterministic":
+    if name in ("deterministic", "null", "None"):
         return None
-    pairs = [part.partition("=") for part in said.split(",") if part]
-    fields = {key if equals else "alpha": value if equals else key for key, equals, value in pairs}
-    usual = {"JSG": 0.1, "JSA": 0.5}
-    if name in usual:
-        fields.setdefault("alpha", str(usual[name]))
-    return _made(name, fields, text)
-
-
-def _made(name: str, fields: Mapping[str, Any], text: str) -> Divergence:
-    """The divergence of this name or import path with these fields."""
     module, _, last = name.rpartition(".")
     ours = module in ("", "bayesdiv", "bayesdiv.divergence")
     try:
         kind: Any = getattr(divergences if ours else import_module(module), last, None)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise ValueError(f"{text} is not a known divergence: {error}") from None
     divergence = isinstance(kind, type) and issubclass(kind, Divergence)
     if not divergence or (ours and last not in known()):
-        raise ValueError(unknown(text, "or an import path"))
+        raise ValueError(unknown(text))
+    pairs = [part.partition("=") for part in said.split(",") if part]
+    fields = {key if equals else "alpha": value if equals else key for key, equals, value in pairs}
+    if last in (usual := {"JSG": "0.1", "JSA": "0.5"}) and ours:
+        fields.setdefault("alpha", usual[last])
     there = {f.name for f in dataclasses.fields(kind)}
     wrong = [key for key in fields if key not in there]
     if wrong:
@@ -317,34 +274,13 @@ def known() -> list[str]:
     return [name for name, kind in ours.items() if Divergence in kind.__mro__[1:]]
 
 
-_SHIFTS = "between 0 and 1, shifts the weight from q to p: 0 is KL, 0.5 treats q and p alike"
-ALPHA = {
-    **dict.fromkeys(("JSA", "JSG", "WeightedKL"), _SHIFTS),
-    **dict.fromkeys(("UnmodifiedJSA", "UnmodifiedJSG"), "between 0 and 1, is the share of p"),
-    "Renyi": "0 or more, is the order; 1 is KL",
-}
-
-
-def explained(arguments: "Sequence[str]") -> str:
-    """What `--divergence.help NAME` prints; nothing where it is not among the arguments."""
-    parts = " ".join(arguments).replace("--divergence.help=", "--divergence.help ").split()
-    if "--divergence.help" not in parts:
-        return ""
-    name = "".join(parts[parts.index("--divergence.help") + 1 :][:1]).partition(":")[0] or "JSA"
-    if name not in known():
-        raise ValueError(unknown(name, ""))
-    about = inspect.cleandoc(getattr(divergences, name).__doc__).partition("\n\nExamples:")[0]
-    alpha = f"\n\nalpha, {ALPHA[name]}. Give it after a colon." if name in ALPHA else ""
-    return f"{name}: {about}{alpha}\n\nExample: --divergence {name}{':0.3' if alpha else ''}"
-
-
-def unknown(text: str, other: str) -> str:
+def unknown(text: str) -> str:
     """What to say of a name that is not a divergence: it may be misspelt.
 
     Examples:
-        >>> unknown("Reny", "or an import path")
+        >>> unknown("Reny")
         'Reny is not a known divergence; did you mean Renyi?'
     """
     close = difflib.get_close_matches(text.partition(":")[0], known(), n=1)
-    hint = f"; did you mean {close[0]}?" if close else f": give one of {', '.join(known())} {other}"
-    return f"{text} is not a known divergence{hint}"
+    names = f": give one of {', '.join(known())} or an import path"
+    return f"{text} is not a known divergence" + (f"; did you mean {close[0]}?" if close else names)

@@ -70,19 +70,16 @@ def _run(arguments: Sequence[str]) -> None:
     from jsonargparse import ArgumentError
 
     from bayesdiv.app.config import check
-    from bayesdiv.app.console import complain, say
-    from bayesdiv.app.options import explained, together
+    from bayesdiv.app.console import complain
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     if "OMP_NUM_THREADS" not in os.environ:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
     try:
-        if about := explained(arguments):
-            return say(about)
         check(arguments)
         whole = parser(arguments[0])
-        settings = whole.instantiate(whole.parse_args(together(arguments)))
+        settings = whole.instantiate(whole.parse_args(list(arguments)))
     except OSError as error:  # such as a name that is too long for a file
         complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
     except OverflowError:

@@ -31,7 +31,7 @@ def train(settings: Namespace) -> None:
     """Train one network and write a run."""
     asked = options.training_of(settings)
     given = settings.divergence
-    divergence = usual_divergence(asked) if given is None else options.divergence_of(given)
+    divergence = usual_divergence(asked) if given is None else options.named(given)
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
     training = settled(asked, splits.num_data, splits.shape)
     note(*splits.notes)

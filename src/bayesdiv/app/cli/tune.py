@@ -83,9 +83,9 @@ def tune(settings: Namespace) -> None:
     """Search, then compare what was found with the given settings on test data."""
     if settings.search not in (None, "population", "optuna"):
         raise ValueError(f"search must be population or optuna, got {settings.search}")
-    divergence, asked = options.divergence_of(settings.divergence), _ranges(settings)
+    divergence, asked = options.named(settings.divergence), _ranges(settings)
     if divergence is None:
-        raise ValueError(options.unknown("None", "or an import path"))
+        raise ValueError(options.unknown("None"))
     if settings.trials is not None and settings.trials < 1:
         raise ValueError(f"trials must be at least 1, got {settings.trials}")
     splits = options.part_data(options.open_data(settings), settings, settings.seed)

@@ -28,19 +28,17 @@ def write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence
     import pandas as pd
     import yaml  # type: ignore[import-untyped]
 
-    fields = dict(described(tuned.divergence) or {})
-    kind = fields.pop("kind")
+    divergence = runs.loss({"divergence": described(tuned.divergence)})
     best = {
         **{key: value for key, value in source.items() if value is not None and key != "data"},
-        "divergence": {"class_path": f"bayesdiv.divergence.{kind}", "init_args": fields},
+        "divergence": divergence,
         **asdict(tuned.training),
         "hidden": list(tuned.training.hidden),
     }
     options = f"--config {folder / BEST}"
-    if "." in kind:
+    if "." in divergence.partition(":")[0]:
         del best["divergence"]
-        options += f" --divergence {kind}"
-        options += "".join(f" --divergence.{name} {value}" for name, value in fields.items())
+        options += f" --divergence {divergence}"
     text = f"# bayesdiv train {source['data']} {options} --out FOLDER\n"
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
     last = ("value", "state", "seconds", "reason")
