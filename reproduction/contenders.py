@@ -18,8 +18,7 @@ from bayesdiv.divergence import (
     WeightedKL,
     closed_form,
 )
-from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.model.posteriors.point import Point
+from bayesdiv.model.posteriors.mean_field import MeanField, Point
 from bayesdiv.objective.evidence import ChiVI, Method, RenyiVI, TotalVariationVI
 
 

@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from bayesdiv.model.bayesianize import bayesianize
     from bayesdiv.model.plain import plain
     from bayesdiv.model.posteriors.ensemble import Ensemble
-    from bayesdiv.model.posteriors.full_rank import FullRank
-    from bayesdiv.model.posteriors.low_rank import LowRank
-    from bayesdiv.model.posteriors.mean_field import MeanField
-    from bayesdiv.model.posteriors.point import Point
+    from bayesdiv.model.posteriors.gaussians import FullRank, LowRank
+    from bayesdiv.model.posteriors.mean_field import MeanField, Point
     from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
     from bayesdiv.objective.objective import LossModule, Objective
     from bayesdiv.objective.strength import Constraint, WarmUp
@@ -134,10 +132,8 @@ _HOMES = {
     "bayesdiv.model.bayesianize": "bayesianize",
     "bayesdiv.model.plain": "plain",
     "bayesdiv.model.posteriors.ensemble": "Ensemble",
-    "bayesdiv.model.posteriors.full_rank": "FullRank",
-    "bayesdiv.model.posteriors.low_rank": "LowRank",
-    "bayesdiv.model.posteriors.mean_field": "MeanField",
-    "bayesdiv.model.posteriors.point": "Point",
+    "bayesdiv.model.posteriors.gaussians": "FullRank LowRank",
+    "bayesdiv.model.posteriors.mean_field": "MeanField Point",
     "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",
     "bayesdiv.objective.objective": "LossModule Objective",
     "bayesdiv.objective.strength": "Constraint WarmUp",

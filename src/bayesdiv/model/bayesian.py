@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import compress
 from typing import Any, TypeVar, cast
 
 import torch
@@ -12,7 +13,7 @@ from torch.distributions import Distribution
 from bayesdiv.compute.devices import autocast_under_vmap
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, pieces
-from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, place, without
+from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, place
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
 from bayesdiv.model.recomputing import called_with, may_recompute
@@ -20,7 +21,40 @@ from bayesdiv.model.recomputing import called_with, may_recompute
 Made = TypeVar("Made")
 
 
-class Bayesian(nn.Module):
+class Whole(nn.Module):
+    """A network with its random weights, which have one flat vector or several."""
+
+    module: nn.Module
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_state_dict_post_hook(_without_placeholders)  # type: ignore[no-untyped-call]
+
+    @property
+    def config(self) -> Any:
+        """The configuration that the module brings, as those of Hugging Face do."""
+        return self.module.config
+
+    @property
+    def device(self) -> torch.device:
+        return bayesian_modules(self)[0].loc.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype in which the module computes, that of its first random weight."""
+        return bayesian_modules(self)[0].dtypes[0]
+
+
+def _without_placeholders(
+    module: nn.Module, state: dict[str, Any], prefix: str, metadata: object
+) -> None:
+    """Take placeholders out of a state: some layers save what they hold by themselves."""
+    for part in bayesian_modules(module):
+        for name in part.layout.names:
+            state.pop(f"{prefix}module.{name}", None)
+
+
+class Bayesian(Whole):
     """A module whose random weights are drawn again from the posterior in each call.
 
     It is a Bayesian layer inside any `nn.Sequential`, or a whole Bayesian network. Make it with
@@ -55,7 +89,6 @@ class Bayesian(nn.Module):
         self._rounded = [one for one in owners if dtype_of(one[1], one[2]) != full]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
-        self.register_state_dict_post_hook(_without_placeholders)  # type: ignore[no-untyped-call]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The network's output for one draw of its weights."""
@@ -84,12 +117,8 @@ class Bayesian(nn.Module):
 
     def put(self, tensors: Mapping[str, Tensor] | None) -> None:
         """Put tensors in their places, or the placeholders back."""
-        if tensors is None:
-            for (owner, last, _), placeholder in zip(self._places, self._empty, strict=True):
-                owner.__dict__[last] = placeholder
-        else:
-            for owner, last, name in self._places:
-                owner.__dict__[last] = tensors[name]
+        for (owner, last, name), placeholder in zip(self._places, self._empty, strict=True):
+            owner.__dict__[last] = placeholder if tensors is None else tensors[name]
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Bayesian":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -125,18 +154,9 @@ class Bayesian(nn.Module):
         return self._posterior.mean
 
     @property
-    def config(self) -> Any:
-        """The configuration that the module brings, as those of Hugging Face do."""
-        return self.module.config
-
-    @property
-    def device(self) -> torch.device:
-        return self.loc.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype in which the module computes, that of its first random weight."""
-        return self._empty[0].dtype
+    def dtypes(self) -> list[torch.dtype]:
+        """Of each random tensor, by every name."""
+        return [placeholder.dtype for placeholder in self._empty]
 
     @property
     def _posterior(self) -> Posterior:
@@ -145,8 +165,7 @@ class Bayesian(nn.Module):
     def inside(self, make: Callable[[], Made]) -> Made:
         """What is made of the posterior and the prior: the one door for `Objective`.
 
-        Where a group of weights is sharded by itself, `register_fsdp_forward_method(group,
-        "inside")` has its parameters gathered for this time alone.
+        `register_fsdp_forward_method(group, "inside")` gathers a sharded group for this time alone.
         """
         return make()
 
@@ -160,42 +179,68 @@ class Bayesian(nn.Module):
 
     def extra_repr(self) -> str:
         names = [entry.names[0] for entry in self.layout.entries]
-        fixed = [name for name, _ in self.module.named_parameters()]
-        count = sum(parameter.numel() for parameter in self.module.parameters())
         lines = [f"random: {self.layout.size:,} weights in {_listed(names)}"]
+        fixed = [(name, p) for name, p in self.named_parameters() if name.startswith("module.")]
         if fixed:
-            lines.append(f"not random: {count:,} weights in {_listed(fixed)}")
+            count = sum(parameter.numel() for _, parameter in fixed)
+            shown = _listed([name.removeprefix("module.") for name, _ in fixed])
+            lines.append(f"not random: {count:,} weights in {shown}")
         trials = tuple(self.loc.shape[:-1])
         return "\n".join([*lines, f"trials: {trials}"] if trials else lines)
-
-
-def _without_placeholders(
-    module: nn.Module, state: dict[str, Any], prefix: str, metadata: object
-) -> None:
-    without(state, f"{prefix}module.", cast(Bayesian, module).layout.names)
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The pieces in another dtype, converted at once, of what autocast does not cast itself."""
     # Those are vectors, and what a parametrization makes a weight from.
-    made_from = ("parametrizations.", "_orig", "_g", "_v")  # names of torch, old and new
-    at = [
-        index
-        for index, entry in enumerate(layout.entries)
-        if len(entry.shape) < 2
-        or made_from[0] in entry.names[0]
-        or entry.names[0].endswith(made_from[1:])
+    chosen = [
+        len(e.shape) < 2
+        or "parametrizations." in e.names[0]
+        or e.names[0].endswith(("_orig", "_g", "_v"))
+        for e in layout.entries
     ]
-    if not at:
+    narrow = list(compress(parts, chosen))
+    if not narrow:
         return tuple(parts)
-    together = torch.cat([parts[index] for index in at]).to(dtype)
-    wide = dict(zip(at, together.split([layout.sizes[index] for index in at]), strict=True))
-    return tuple(wide.get(index, piece) for index, piece in enumerate(parts))
+    wide = iter(torch.cat(narrow).to(dtype).split([len(piece) for piece in narrow]))
+    return tuple(next(wide) if own else piece for own, piece in zip(chosen, parts, strict=True))
 
 
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:4])
     return shown if len(names) <= 4 else f"{shown}, … ({len(names)} tensors)"
+
+
+class Group(Bayesian):
+    """Some of the random weights of a network that holds several groups of them."""
+
+    # Everything that works on the Bayesian modules of a model, such as `draw_weights` and
+    # `Objective`, sees a group as one of them; it cannot be called by itself.
+
+    def __init__(
+        self, module: nn.Module, layout: Layout, posterior: nn.Module, prior: nn.Module
+    ) -> None:
+        super().__init__(module, layout, posterior, prior)
+        del self._modules["module"]
+
+
+class Grouped(Whole):
+    """A network whose random weights come in groups, each with its own posterior and prior.
+
+    `bayesianize(…, by=…)` makes it. It draws again in each call, as a `Bayesian` does.
+    """
+
+    def __init__(self, module: nn.Module, groups: Mapping[str, Group]) -> None:
+        super().__init__()
+        self.module = module
+        self.groups = nn.ModuleDict(groups)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        weights = [part.lent_or_drawn() for part in self.parts]
+        return called_with(self.parts, weights, lambda: self.module(*inputs, **named))
+
+    @property
+    def parts(self) -> list[Group]:
+        return cast(list[Group], list(self.groups.values()))
 
 
 def bayesian_modules(model: nn.Module) -> list[Bayesian]:

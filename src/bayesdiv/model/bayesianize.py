@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules
-from bayesdiv.model.grouped import Group, Grouped
+from bayesdiv.model.bayesian import Bayesian, Group, Grouped, bayesian_modules
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.placeholders import emptied
 from bayesdiv.model.posteriors.base import LaidOut, PosteriorFor

@@ -1,7 +1,7 @@
 """What stands in a module between calls, where its random weights were."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -98,12 +98,6 @@ def filled(bare: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         del owner.__dict__[last]
         owner.register_parameter(last, made.setdefault(id(tensor), nn.Parameter(own)))
     return module
-
-
-def without(state: dict[str, Any], prefix: str, names: Iterable[str]) -> None:
-    """Take placeholders out of a state: some layers save what they hold by themselves."""
-    for name in names:
-        state.pop(prefix + name, None)
 
 
 def _refuse_half_a_state(module: nn.Module, prefix: str, keep_vars: bool) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules
-from bayesdiv.model.grouped import Group, Grouped
+from bayesdiv.model.bayesian import Bayesian, Whole, bayesian_modules
 from bayesdiv.model.placeholders import filled
 
 
@@ -44,11 +43,10 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
     own = {id(module): _tensors(module, one) for module, one in zip(modules, drawn, strict=True)}
     memo: dict[int, Any] = {}
     for module in model.modules():
-        if isinstance(module, Grouped):
-            every = {n: t for part in module.parts for n, t in own[id(part)].items()}
+        if isinstance(module, Whole) and "module" in module._modules:
+            parts = bayesian_modules(module)
+            every = {n: t for part in parts for n, t in own[id(part)].items()}
             memo[id(module)] = filled(module.module, every)
-        elif isinstance(module, Bayesian) and not isinstance(module, Group):
-            memo[id(module)] = filled(module.module, own[id(module)])
     return copy.deepcopy(model, memo)
 
 

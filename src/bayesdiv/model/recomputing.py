@@ -6,7 +6,7 @@ the weights, which the backward pass meets first and last, put them back for tha
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,18 +16,10 @@ from torch.utils._pytree import tree_map_only
 from bayesdiv.compute.devices import traced
 from bayesdiv.model.layout import Layout
 
+if TYPE_CHECKING:
+    from bayesdiv.model.bayesian import Bayesian
 
-class Part(Protocol):
-    """Random weights of a module that have one flat vector."""
-
-    layout: Layout
-    may_recompute: bool
-
-    def tensors(self, weights: Tensor) -> Mapping[str, Tensor]:
-        """The tensors by every name."""
-
-    def put(self, tensors: Mapping[str, Tensor] | None) -> None:
-        """Put tensors in their places, or the placeholders back."""
+_Parts = Sequence["Bayesian"]
 
 
 def may_recompute(module: nn.Module) -> bool:
@@ -35,7 +27,7 @@ def may_recompute(module: nn.Module) -> bool:
     return not all(type(part).__module__.startswith("torch.nn.") for part in module.modules())
 
 
-def called_with(parts: Sequence[Part], weights: Sequence[Tensor], call: Callable[[], Any]) -> Any:
+def called_with(parts: _Parts, weights: Sequence[Tensor], call: Callable[[], Any]) -> Any:
     """What a call returns while the weights are in their places."""
     # Where the backward pass may recompute, they are in their places again meanwhile, as leaves of
     # their own. A reentrant checkpoint adds to their gradients, out of sight of the graph of the
@@ -68,9 +60,7 @@ def called_with(parts: Sequence[Part], weights: Sequence[Tensor], call: Callable
     return tree_map_only(Tensor, entered, _run(parts, tensors, call))
 
 
-def _run(
-    parts: Sequence[Part], tensors: Sequence[Mapping[str, Tensor]], call: Callable[[], Any]
-) -> Any:
+def _run(parts: _Parts, tensors: Sequence[Mapping[str, Tensor]], call: Callable[[], Any]) -> Any:
     try:
         for part, own in zip(parts, tensors, strict=True):
             part.put(own)

@@ -69,12 +69,6 @@ def inverse_softplus(scale: Tensor) -> Tensor:
     return scale + (-(-scale).expm1()).log()
 
 
-def product_density(marginals: Distribution, weights: Tensor) -> Tensor:
-    """Joint log density of independent weights: the sum over the last axis."""
-    each: Tensor = marginals.log_prob(weights)
-    return each.sum(-1)
-
-
 def standard_noise(samples: int, like: Tensor, seed: Tensor | None) -> Tensor:
     """Standard normal numbers, (samples, *like.shape), without a gradient."""
     zero = torch.zeros_like(like, requires_grad=False)

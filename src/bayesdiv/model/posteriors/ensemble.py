@@ -13,8 +13,7 @@ from bayesdiv.compute.streams import own
 from bayesdiv.divergence.joint import Members
 from bayesdiv.model.layout import Layout
 from bayesdiv.model.posteriors.base import Posterior, PosteriorFor
-from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.model.posteriors.point import Point
+from bayesdiv.model.posteriors.mean_field import MeanField, Point
 
 
 def shuffled(weights: Tensor) -> Tensor:
@@ -74,7 +73,6 @@ class Ensemble:
         return replace(self, redraw=redrawn)
 
     def __call__(self, loc: Tensor, scale: Tensor) -> "Mixture":
-        """The posterior that starts at these means and scales, taken for one weight tensor."""
         others = [self.redraw(loc) for _ in range(self.members - 1)]
         each = self.of(torch.stack([loc, *others], -2), scale.expand_as(loc).unsqueeze(-2))
         return Mixture(each, self.members)
@@ -121,6 +119,3 @@ class Mixture(nn.Module):
         generator = own() if seed is None else torch.Generator().manual_seed(int(seed))
         last = drawn[-1][torch.randperm(self.members, generator=generator)[:left].to(drawn.device)]
         return torch.cat([drawn[:-1].flatten(0, 1), last])
-
-    def extra_repr(self) -> str:
-        return f"members={self.members}"

@@ -1,17 +1,34 @@
-"""Independent Gaussians, one per weight."""
+"""Independent weights: Gaussians, or a point estimate that is penalised like them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.gaussian import SoftplusNormal
-from bayesdiv.model.posteriors.base import checked, inverse_softplus, product_density
+from bayesdiv.model.posteriors.base import checked, inverse_softplus
 
 
-class MeanField(nn.Module):
+class Product(nn.Module, ABC):
+    """A posterior of independent weights, all of which follows from `marginals`."""
+
+    @abstractmethod
+    def marginals(self) -> Distribution:
+        """One distribution per weight."""
+
+    def distribution(self) -> Distribution:
+        return self.marginals()
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        each: Tensor = self.marginals().log_prob(weights)
+        return each.sum(-1)
+
+
+class MeanField(Product):
     """Independent Gaussians: the posterior of the paper (algorithm 1).
 
         w = loc + scale · ε,   scale = softplus(rho) = log(1 + e^rho)
@@ -43,7 +60,6 @@ class MeanField(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviation of each weight."""
         return softplus(self._flat(self.rho))
 
     @property
@@ -56,11 +72,41 @@ class MeanField(nn.Module):
     def marginals(self) -> SoftplusNormal:
         return SoftplusNormal(self._flat(self.loc), self._flat(self.rho))
 
-    def distribution(self) -> SoftplusNormal:
-        return self.marginals()
-
-    def log_prob(self, weights: Tensor) -> Tensor:
-        return product_density(self.marginals(), weights)
-
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         return draw(self.marginals(), samples, dtype, seed)
+
+
+class Point(Product):
+    """A point estimate: every draw is the mean, so the network is deterministic.
+
+    The divergence is taken from a Gaussian of fixed scale around it: with KL, and `start=1` so that
+    the scale is the prior's, that is weight decay, loc²/(2 scale²), the maximum a posteriori.
+    With strength 0 it is maximum likelihood, a plain network that stacks like a Bayesian one.
+
+    Args:
+        loc: the weights, (…, weights).
+        scale: standard deviation of the Gaussian around them, not learned.
+
+    Examples:
+        >>> import torch
+        >>> Point(torch.ones(2), torch.ones(2)).rsample(3).shape
+        torch.Size([3, 2])
+    """
+
+    scale: Tensor
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.register_buffer("scale", scale.clone())
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    def marginals(self) -> Normal:
+        return Normal(self.loc, self.scale, validate_args=False)
+
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
+        return self.loc.to(dtype or self.loc.dtype).unsqueeze(0).expand(samples, *self.loc.shape)

@@ -1,16 +1,38 @@
-"""Gaussians whose weights move together along a few directions."""
+"""Gaussians whose weights depend on each other."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import LowRankMultivariateNormal
+from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.posteriors.base import checked, inverse_softplus, other_seed, standard_noise
+
+
+class Correlated(nn.Module, ABC):
+    """A posterior around `loc` that is no product."""
+
+    loc: nn.Parameter
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    def marginals(self) -> None:
+        """None: the weights depend on each other."""
+
+    @abstractmethod
+    def distribution(self) -> Distribution:
+        """Of all weights jointly."""
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        density: Tensor = self.distribution().log_prob(weights)
+        return density
 
 
 @dataclass(frozen=True)
@@ -42,7 +64,7 @@ class LowRank:
         return LowRankGaussian(loc, scale, self.rank)
 
 
-class LowRankGaussian(nn.Module):
+class LowRankGaussian(Correlated):
     """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers."""
 
     # Half of each weight's variance starts in the diagonal, half in the factor, with random signs:
@@ -67,19 +89,8 @@ class LowRankGaussian(nn.Module):
         """The directions as columns, (…, weights, rank)."""
         return self.directions.mT
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    def marginals(self) -> None:
-        """None: the weights depend on each other."""
-
     def distribution(self) -> "LowRankNormal":
         return LowRankNormal(self.loc, self.factor, self.scale.square())
-
-    def log_prob(self, weights: Tensor) -> Tensor:
-        density: Tensor = self.distribution().log_prob(weights)  # type: ignore[no-untyped-call]
-        return density
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
@@ -107,3 +118,49 @@ class LowRankNormal(LowRankMultivariateNormal):
         one = torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
         tril: Tensor = torch.linalg.cholesky_ex(inner + one).L
         return tril
+
+
+@dataclass(frozen=True)
+class FullRank:
+    """A choice of posterior: a Gaussian with a full covariance.
+
+        q(w) = N(loc, L Lᵀ),   L lower triangular with diagonal softplus(rho) > 0
+
+    Exact where the true posterior is Gaussian, as in linear regression. Memory grows with the
+    square of the number of weights: made for up to a few thousand. The divergence is KL,
+    ReverseKL, WeightedKL or JSG of all weights together, see `bayesdiv.divergence.joint`.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(8, 1), bd.FanIn(), posterior=FullRank())
+        >>> net.posterior.scale_tril.shape
+        torch.Size([9, 9])
+    """
+
+    def __call__(self, loc: Tensor, scale: Tensor) -> "FullRankGaussian":
+        return FullRankGaussian(loc, scale)
+
+
+class FullRankGaussian(Correlated):
+    """The module that `FullRank` makes: w = loc + L ε."""
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.rho = nn.Parameter(inverse_softplus(scale))
+        # Only what is below the diagonal is read.
+        self.lower = nn.Parameter(loc.new_zeros(*loc.shape, loc.shape[-1]))
+
+    @property
+    def scale_tril(self) -> Tensor:
+        """The Cholesky factor L of the covariance, (…, weights, weights)."""
+        return self.lower.tril(-1) + softplus(self.rho).diag_embed()
+
+    def distribution(self) -> MultivariateNormal:
+        return MultivariateNormal(self.loc, scale_tril=self.scale_tril, validate_args=False)
+
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
+        noise = standard_noise(samples, self.loc, seed)
+        drawn = self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+        return drawn if dtype is None else drawn.to(dtype)
