@@ -29,6 +29,7 @@ from bayesdiv.compute.devices import (
 from bayesdiv.compute.noise import Dtype
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
+from bayesdiv.model.chain import chained
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
 
@@ -241,7 +242,12 @@ def draws_of(
         with lending(modules, drawn):
             return take(called(model, inputs))
 
-    if weights[0].shape[0] == 1:
+    several = len(weights[0]) > 1 or not _single(weights)
+    if several and outputs is None and over in (None, Vectorized()):
+        found = chained(model, weights[0], inputs)
+        if found is not None:
+            return found
+    if len(weights[0]) == 1:
         return run(*(w.squeeze(0) for w in weights)).unsqueeze(0)
     if over is None:
         over = way(model, inputs, single=_single(weights))

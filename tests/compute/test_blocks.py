@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.distributions import Normal
+from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
@@ -127,11 +127,23 @@ def test_many_doubles_are_drawn_in_double_precision():
     assert noise.std().item() == pytest.approx(1, abs=0.01)
 
 
-def test_trials_draw_like_one_long_vector():
-    q = posterior(2 * MANY)
+@pytest.mark.parametrize("count", [600, 2 * MANY])
+def test_trials_draw_like_one_long_vector(count):
+    q = posterior(count)
     stacked = SoftplusNormal(q.loc.reshape(2, -1), q.rho.reshape(2, -1))
     drawn, total = prepare(bd.Auto(), bd.KL(), stacked, PRIOR).draw_and_total(
         stacked, PRIOR, 2, seed=SEED
     )
     assert torch.equal(drawn.reshape(2, -1), draw(q, 2, seed=SEED))
     assert total.shape == (2,)
+    apart = [
+        kl_divergence(Normal(*half), PRIOR).sum()
+        for half in zip(stacked.loc, stacked.scale, strict=True)
+    ]
+    torch.testing.assert_close(total, torch.stack(apart), rtol=1e-4, atol=0)
+    loss = drawn[0].square().sum() + (total * torch.tensor([1.0, 3.0])).sum()
+    wanted = draw(q, 2, seed=SEED)[0].square().sum() + apart[0] + 3 * apart[1]
+    for one, two in zip(
+        *(torch.autograd.grad(w, (q.loc, q.rho)) for w in (loss, wanted)), strict=True
+    ):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)

@@ -134,7 +134,8 @@ def _offered(
         total = offer(rule, divergence, q, p)
         if total is not None:
             # Machine code takes a block as it comes, and is called as seldom as can be.
-            yield name, blocks.Blocks(total, blocks.LARGE if name == "native" else blocks.ONE_PIECE)
+            native = name == "native"
+            yield name, blocks.Blocks(total, blocks.LARGE, 0) if native else blocks.Blocks(total)
 
 
 def has_triton() -> bool:

@@ -36,13 +36,16 @@ class Blocks:
 
     rule: TotalRule
     piece: int = ONE_PIECE
+    stack: int = ONE_PIECE  # weights of small trials that the rule takes at once, row by row
 
     def serves(self, q: Distribution, p: Distribution) -> bool:
         """Whether q is one vector per trial, of one dtype with a prior that is not learned."""
         if not isinstance(q, Normal) or not isinstance(p, Normal) or traced() or not on_cpu(q.loc):
             return False
         shape = q.batch_shape
-        whole = len(shape) == 1 or (len(shape) > 1 and shape[-1] >= FEWEST_PER_TRIAL)
+        whole = len(shape) == 1 or (
+            len(shape) > 1 and (_many(q.loc) or shape.numel() <= self.stack)
+        )
         known = q.loc.dtype in _DTYPES and _raw(q).dtype == q.loc.dtype
         return whole and known and shape.numel() > 0 and prior_serves(q, p)
 
@@ -50,7 +53,7 @@ class Blocks:
         q, p = cast(Normal, q), cast(Normal, p)
         plan = _Plan(isinstance(q, SoftplusNormal), self.rule, piece=self.piece)
         sides = q.loc, _raw(q)
-        if q.loc.dim() == 1:
+        if q.loc.dim() == 1 or not _many(q.loc):
             return cast(Tensor, _through(plan, *sides, p.loc, p.scale)[1])
         prior = p.expand(q.batch_shape)
         shape = (-1, q.loc.shape[-1])
@@ -63,7 +66,7 @@ class Blocks:
     ) -> tuple[Tensor, Tensor]:
         """Draws and the total: each block is read, and its scale computed, once for both."""
         q, p = cast(Normal, q), cast(Normal, p)
-        if q.loc.dim() > 1:
+        if q.loc.dim() > 1 and (_many(q.loc) or samples * q.loc.numel() >= MANY):
             return draw(q, samples, dtype, seed), self.total(q, p)
         noise = _noise(q.loc, samples, seed)
         plan = _Plan(isinstance(q, SoftplusNormal), self.rule, noise, dtype or q.loc.dtype)
@@ -89,6 +92,11 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
     return cast(Tensor, drawn).reshape(samples, *loc.shape)
 
 
+def _many(loc: Tensor) -> bool:
+    """Whether trials have so many weights each that they are added up one after the other."""
+    return loc.shape[-1] >= FEWEST_PER_TRIAL
+
+
 def _raw(q: Normal) -> Tensor:
     """What the scale is computed from: rho, or the scale itself."""
     return q.rho if isinstance(q, SoftplusNormal) else q.scale
@@ -98,7 +106,7 @@ class _Noise(NamedTuple):
     """Noise of several draws: stored for few weights, made again on request for many."""
 
     samples: int
-    few: Tensor | None  # (samples, weights), less than a block's worth
+    few: Tensor | None  # (samples, …, weights), less than a block's worth
     seed: int = 0
 
     def rows(self, start: int, like: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -126,7 +134,7 @@ class _Noise(NamedTuple):
 def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> _Noise:
     number = None if seed is None else int(seed)
     if samples * loc.numel() < MANY:
-        return _Noise(samples, standard_normal((samples, loc.numel()), loc, number))
+        return _Noise(samples, standard_normal((samples, *loc.shape), loc, number))
     return _Noise(samples, None, fresh_seed() if number is None else number)
 
 
@@ -189,11 +197,12 @@ class _Pass(torch.autograd.Function):
         plan, (drawn, loc, raw, *prior) = ctx.plan, ctx.saved_tensors
         # Handed on, to be overwritten by the gradients; a second backward pass computes them again.
         (kept, lever), ctx.found = ctx.found, (None, None)
-        twice = torch.is_grad_enabled()
+        found, twice = None, torch.is_grad_enabled()
         with torch.no_grad() if twice else nullcontext():
             if by_total is not None and kept is None:
                 kept = _computed(plan._replace(noise=None), loc, raw, *prior).derivatives
-            found = None if by_total is None else (kept[0].mul_(by_total), kept[1].mul_(by_total))
+            if by_total is not None:
+                found = kept[0].mul_(by_total.unsqueeze(-1)), kept[1].mul_(by_total.unsqueeze(-1))
         if twice:
             found = _to_differentiate(plan, found, by_drawn, loc, raw)
         elif by_drawn is not None:
@@ -203,9 +212,9 @@ class _Pass(torch.autograd.Function):
 
 def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
     samples = 0 if plan.noise is None else plan.noise.samples
-    drawn = loc.new_empty((samples, len(loc)), dtype=plan.dtype)
-    # Noise is always cut alike: the backward pass may have to make it again.
-    if len(loc) <= (plan.piece if plan.noise is None else ONE_PIECE):
+    drawn = loc.new_empty((samples, *loc.shape), dtype=plan.dtype)
+    # Noise is always cut alike: the backward pass may have to make it again. A stack is one block.
+    if loc.dim() > 1 or len(loc) <= (plan.piece if plan.noise is None else ONE_PIECE):
         found = _of_block(plan, 0, drawn, loc, raw, *prior)
     else:
         found = _in_blocks(plan, drawn, loc, raw, *prior)

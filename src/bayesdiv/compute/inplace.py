@@ -37,7 +37,7 @@ def kl_total(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor)
     delta = (loc - prior_loc).mul_(inverse)
     twice = torch.addcmul(ratio * ratio, delta, delta).sub_(ratio.log(), alpha=2)
     # Not `dot`, which keeps a digit less over many weights than the sums of torch.
-    value = twice.sum().sub_(loc.numel()).mul_(0.5)
+    value = twice.sum(-1).sub_(loc.shape[-1]).mul_(0.5)
     return Total(value, delta.mul_(inverse), ratio.sub_(ratio.reciprocal()).mul_(inverse))
 
 
@@ -58,9 +58,9 @@ def jsg_total(
     inverse_v = v.reciprocal()
     c = square.mul(b**3).add_(inverse_square, alpha=a**3).mul_(inverse_v)
     delta_square = delta * delta
-    logs = 2 * a * ratio.log().sum() - v.log_().sum()
-    powers = b**2 * square.sum() + a**2 * inverse_square.sum() - (a**2 + b**2) * loc.numel()
-    value = 0.5 * (powers + logs + (delta_square * c).sum())
+    logs = 2 * a * ratio.log().sum(-1) - v.log_().sum(-1)
+    powers = b**2 * square.sum(-1) + a**2 * inverse_square.sum(-1) - (a**2 + b**2) * loc.shape[-1]
+    value = 0.5 * (powers + logs + (delta_square * c).sum(-1))
     # ½ ∂c/∂log r = ((1-α)³ r² - α³/r² - (1-α) r² c) / v = (1-α)³ r²/v·2 - c - (1-α) r² c / v
     share = square.mul_(inverse_v)  # r²/v
     half_d_c = share.mul(2 * b**3).sub_(c).addcmul_(share, c, value=-b)

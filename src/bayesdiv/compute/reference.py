@@ -17,7 +17,7 @@ from bayesdiv.divergence.gaussian import GaussianRule, OnePass, alpha_of, block_
 
 
 class Total(NamedTuple):
-    """The sum of a divergence over weights and its derivatives by loc and scale."""
+    """The sum of a divergence over weights, the last axis, and derivatives by loc and scale."""
 
     value: Tensor
     d_loc: Tensor
@@ -41,7 +41,7 @@ def added_up(terms: GaussianRule, alpha: float = 0.0) -> TotalRule:
 
     def total(*block: Tensor) -> Total:
         value, d_loc, d_scale, _ = block_terms(terms, *block, alpha)  # type: ignore[call-arg]
-        return Total(value.sum(), d_loc, d_scale)
+        return Total(value.sum(-1), d_loc, d_scale)
 
     return total
 
@@ -54,5 +54,5 @@ def prior_serves(q: Normal, p: Normal) -> bool:
     if not loc.dtype == scale.dtype == like.dtype or not loc.device == scale.device == like.device:
         return False
     inner, outer = p.batch_shape, q.batch_shape
-    same = not inner or inner == outer  # which is cheaper to see than to broadcast
+    same = inner == outer[len(outer) - len(inner) :]  # which is cheaper to see than to broadcast
     return same or torch.broadcast_shapes(inner, outer) == outer

@@ -15,6 +15,7 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
+from torch.linalg import vecdot
 
 from bayesdiv.compute.devices import compiling, traced
 from bayesdiv.compute.reference import Total, TotalRule
@@ -120,16 +121,16 @@ class Table(NamedTuple):
         node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(row, column)
         eta.sub_(row, alpha=1 / STEPS)
         off = torch.sub(distance, column, alpha=FARTHEST / COLUMNS, out=column)
-        # `dot` loses a digit over many weights, which in these small corrections does no harm.
-        first = eta.dot(by_eta) + off.dot(by_distance)
+        # `vecdot` loses a digit over many weights, which in these small corrections does no harm.
+        first = vecdot(eta, by_eta) + vecdot(off, by_distance)
         by_eta.addcmul_(eta_twice, eta).addcmul_(both, off)
         by_distance.addcmul_(both, eta).addcmul_(distance_twice, off)
         # The mean of a derivative at the node and here, times the way, to second order.
-        value = node.sum() + 0.5 * (first + eta.dot(by_eta) + off.dot(by_distance))
+        value = node.sum(-1) + 0.5 * (first + vecdot(eta, by_eta) + vecdot(off, by_distance))
         by_loc = by_distance.mul_(root)
         # ∂D/∂scale = -D scale / (scale² + prior_scale²), with the sign of the root twice.
         by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root.mul_(scale)), value=-1)
-        return Total(value.clamp(0.0, loc.numel() * self.bound), by_loc, by_scale)
+        return Total(value.clamp(0.0, loc.shape[-1] * self.bound), by_loc, by_scale)
 
     def look_up(self, block: Standard, _: Number) -> Terms:
         """Value and derivatives of a block, by the second-order polynomial of the nearest node."""
@@ -160,7 +161,7 @@ class Table(NamedTuple):
     def _at(self, row: Tensor, column: Tensor) -> tuple[Tensor, ...]:
         """The numbers of the nearest nodes; of NaN any, as what is read is multiplied by NaN."""
         index = torch.add(column, row, alpha=COLUMNS + 1).int().clamp(0, NODES - 1)
-        return self.numbers.index_select(1, index).unbind(0)
+        return self.numbers.index_select(1, index.reshape(-1)).view(-1, *index.shape).unbind(0)
 
 
 def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:

@@ -179,8 +179,11 @@ def _noise(seed: int, *, compiled: bool) -> torch.Generator | None:
     # All else, such as dropout and noise on a GPU, comes from torch's generator; at another seed,
     # or its masks would be made from the words that the weights are made from. A compiled step
     # knows that generator alone, and draws what a plain one draws.
+    # Without an accelerator `torch.manual_seed` would note down a stack trace for one each time.
+    alone = not torch.accelerator.is_available()
+    set_seed = torch.default_generator.manual_seed if alone else torch.manual_seed
     with turn():
-        torch.manual_seed(seed if compiled else seed ^ _OTHER)
+        set_seed(seed if compiled else seed ^ _OTHER)
     return None if compiled else torch.Generator().manual_seed(seed)
 
 
