@@ -2,8 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.nets.norms import estimate_statistics
 from bayesdiv.app.nets.pictured import Pictured, begin_with
-from bayesdiv.app.recipe import TABLES, Scheduled, scheduled
+from bayesdiv.app.recipe import TABLES, halved, scheduled
 from bayesdiv.app.task import Task
 from bayesdiv.calibration import Levels, Saved, Spread, Temperature
 from bayesdiv.compute.streams import drawing, seeded
@@ -35,6 +34,7 @@ from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Batches
+from bayesdiv.training.fit import Epoch, fit
 from bayesdiv.training.places import default_device
 from bayesdiv.training.steps import Recorded
 
@@ -182,12 +182,25 @@ class Experiment:
         assert self.training.learning_rate is not None
         return torch.optim.Adam(parameters, lr=self.training.learning_rate)
 
-    def schedule(self, optimizer: torch.optim.Optimizer, batches: int, done: int) -> Scheduled:
-        """The learning rate over all updates, of which `done` epochs are over."""
-        epochs = self.training.length
-        if self.images is None:
-            return scheduled(optimizer, epochs, batches, done)
-        return Scheduled(optimizer, self.images.schedule(epochs * batches), done * batches)
+    def epochs(
+        self, part: Part, optimizer: torch.optim.Optimizer, first: int = 0
+    ) -> Iterator[Epoch]:
+        """Train on a part of the data; recorded and in bfloat16 for residual networks on a GPU."""
+        batches, length = self.batches(part), self.training.length
+        updates = length * len(batches)
+        rate = halved(updates) if self.images is None else self.images.schedule(updates)
+        recorded: dict[str, Any] = {"step": Recorded(), "autocast": torch.bfloat16}
+        return fit(
+            self.model,
+            self.objective,
+            batches,
+            optimizer,
+            length,
+            first=first,
+            schedule=scheduled(optimizer, rate, first * len(batches)),
+            seed=self.training.seed,
+            **(recorded if self._in_bfloat16 else {}),
+        )
 
     def batches(self, part: Part) -> Batches:
         """The examples to learn from; pictures lie where they are used, unless they are many."""
@@ -205,11 +218,9 @@ class Experiment:
         """Weight draws for the validation after each epoch, which only picks the best."""
         return 8 if self.images is None else 2
 
-    def steps(self) -> dict[str, Any]:
-        """How `fit` makes an update: recorded and in bfloat16 for residual networks on a GPU."""
-        if self.images is None or self.device.type != "cuda":
-            return {}
-        return {"step": Recorded(), "autocast": torch.bfloat16}
+    @property
+    def _in_bfloat16(self) -> bool:
+        return self.images is not None and self.device.type == "cuda"
 
     def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
         """Predictions with the run's number of draws, the same in every call, and calibrated."""
@@ -221,12 +232,15 @@ class Experiment:
             for module in self.parts.values():
                 module.to(self.device)
         parts = (self.model, self.likelihood, self.inputs(x))
-        with self.autocast():
+        with torch.autocast("cuda", torch.bfloat16, enabled=self._in_bfloat16):
             if any(isinstance(saved, Spread) for saved in self.calibration):
                 found = predict_at(*parts, self.drawn(samples), **how)
             else:
                 found = predict(*parts, samples, seed=self.training.seed, **how)
-        return self.calibrated(_on_cpu(found))
+        given = found.conditional
+        if isinstance(given, Categorical) and given.logits.is_cuda:  # to where the labels are
+            found = Predictive(Categorical(logits=given.logits.float().cpu()))
+        return self.calibrated(found)
 
     def calibrated(self, found: Predictive) -> Predictive:
         """A prediction with what was fitted to predictions, and not to weights."""
@@ -253,15 +267,9 @@ class Experiment:
             drawn = spread(self.model, drawn)
         return tuple(weights[:samples] for weights in drawn)
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Activations of residual networks in bfloat16 on a GPU."""
-        if self.images is None or self.device.type != "cuda":
-            return nullcontext()
-        return torch.autocast("cuda", torch.bfloat16)
-
     def estimate_statistics(self, part: Part) -> None:
         """Estimate the statistics of batch norms again, for the current draws of the weights."""
-        with self.autocast():
+        with torch.autocast("cuda", torch.bfloat16, enabled=self._in_bfloat16):
             some = (x for x, _ in itertools.islice(self.batches(part), 40))
             estimate_statistics(self.model, some)
 
@@ -322,7 +330,14 @@ def build(
     """A fresh model and objective; the same seed gives every divergence the same start."""
     images = None
     if isinstance(recipe, Pictured) and recipe.residual:
-        images, training = _by_recipe(divergence, training, num_data)
+        images = ImageRecipe() if training.pretrained is None else FineTuning()
+        rate = training.learning_rate or images.lr
+        start = training.start or images.start
+        images = replace(images, lr=rate, start=start, divergence=divergence or images.divergence)
+        if training.strength is not None:
+            images = images.with_strength(training.strength, num_data)
+        strength = images.strength(num_data)
+        training = replace(training, learning_rate=rate, start=start, strength=strength)
     with seeded(training.seed):
         network: nn.Module = recipe.build()
         if weights is not None:
@@ -350,31 +365,6 @@ def build(
         samples=(training.samples or 1) * members,
     )
     return Experiment(network, objective, recipe, training, divergence, images=images)
-
-
-def _by_recipe(
-    divergence: Divergence | None, training: Training, num_data: int
-) -> tuple[ImageRecipe, Training]:
-    """How a residual network is trained, and the same in numbers."""
-    usual = ImageRecipe() if training.pretrained is None else FineTuning()
-    given: dict[str, Any] = {
-        "lr": training.learning_rate,
-        "start": training.start,
-        "divergence": divergence,
-    }
-    found = replace(usual, **{name: value for name, value in given.items() if value is not None})
-    if training.strength is not None:
-        found = found.with_strength(training.strength, num_data)
-    strength = found.strength(num_data)
-    return found, replace(training, learning_rate=found.lr, start=found.start, strength=strength)
-
-
-def _on_cpu(found: Predictive) -> Predictive:
-    """Predictions for classes where their labels are, in single precision."""
-    given = found.conditional
-    if not isinstance(given, Categorical) or not given.logits.is_cuda:
-        return found
-    return Predictive(Categorical(logits=given.logits.float().cpu()))
 
 
 def evaluate(

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from bayesdiv.divergence import JSA, JSG, Divergence, ReverseKL, UnmodifiedJSG, WeightedKL
 
@@ -18,45 +20,32 @@ from bayesdiv.divergence import JSA, JSG, Divergence, ReverseKL, UnmodifiedJSG, 
 class TableRecipe:
     """What a fit takes where its user says nothing.
 
-    Args:
-        hidden: units of each hidden layer.
-        members: networks of the ensemble.
-        samples: weight draws per update and member.
-        start: the posterior's initial scale as a fraction of the prior's; see `start_for`.
-        divergence: what holds the weights near the prior.
-        strength: λ in front of it.
-        learning_rate: of Adam between warm-up and decay.
-        warm_up: updates in which the rate rises.
-        held: share of the rows that a member does not learn from; they find when to stop.
-        smallest: floor of a learned scale, in standard deviations of the target.
-        seconds: after which a fit ends, finished or not.
-
     Examples:
         >>> TABLES.batch_size(500), TABLES.batch_size(100_000)
         (64, 250)
+        >>> TABLES.updates(500, 13), TABLES.updates(40_000, 9)
+        ((3000, 4152), (3000, 12000))
+        >>> TABLES.start_for(JSG(0.1)), TABLES.start_for(JSA(0.3))
+        (0.1, 0.02)
     """
 
     hidden: tuple[int, ...] = (50, 50)
     members: int = 4
-    samples: int = 4
-    start: float = 0.02
+    samples: int = 4  # per update and member
+    start: float = 0.02  # see `start_for`
     divergence: Divergence = field(default_factory=lambda: JSA(0.3))
     strength: float = 1.0
-    learning_rate: float = 5e-3
-    warm_up: int = 200
-    held: float = 0.1
-    smallest: float = 0.01
-    seconds: float = 300.0
+    learning_rate: float = 5e-3  # of Adam between warm-up and decay
+    warm_up: int = 200  # updates in which it rises
+    held: float = 0.1  # share of the rows that find when a member stops
+    smallest: float = 0.01  # learned scale, in standard deviations of the target
+    seconds: float = 300.0  # after which a fit ends, finished or not
 
     def start_for(self, divergence: Divergence | None) -> float:
         """Where a posterior begins: at 0.1 if the divergence holds a reverse KL, else at `start`.
 
         A reverse KL grows with 1/scale²: from a narrower start it crushes the means to 0 before the
         data speak.
-
-        Examples:
-            >>> TABLES.start_for(JSG(0.1)), TABLES.start_for(JSA(0.3))
-            (0.1, 0.02)
         """
         reverse = isinstance(divergence, JSG | ReverseKL | UnmodifiedJSG | WeightedKL)
         return max(0.1, self.start) if reverse else self.start
@@ -66,14 +55,8 @@ class TableRecipe:
         return max(64, rows // 400)
 
     def updates(self, rows: int, columns: int) -> tuple[int, int]:
-        """The fewest and the most updates of a fit: more for more rows and for more columns.
-
-        Examples:
-            >>> TABLES.updates(500, 13), TABLES.updates(40_000, 9)
-            ((3000, 4152), (3000, 12000))
-        """
-        most = 4000 + rows // 5 + 4 * columns
-        return 3000, min(most, 12_000)
+        """The fewest and the most updates of a fit: more for more rows and for more columns."""
+        return 3000, min(4000 + rows // 5 + 4 * columns, 12_000)
 
 
 TABLES = TableRecipe()
@@ -81,11 +64,6 @@ TABLES = TableRecipe()
 
 class Rate:
     """The factor of a learning rate: a rise, a level of open length, then half a cosine to 0.
-
-    Give it to torch's `LambdaLR`.
-
-    Args:
-        warm_up: updates of the rise.
 
     Examples:
         >>> rate = Rate(warm_up=2)
@@ -101,11 +79,6 @@ class Rate:
         """Fall from the update `first` on, to 0 after `length` more."""
         self.first, self.length = first, max(1, length)
 
-    @property
-    def falling(self) -> bool:
-        """Whether the level is at its end."""
-        return self.first < math.inf
-
     def __call__(self, update: int) -> float:
         """The factor of an update, counted from 0."""
         rise = min(1.0, (update + 1) / max(1, self.warm_up))
@@ -113,64 +86,21 @@ class Rate:
         return rise * 0.5 * (1 + math.cos(math.pi * done))
 
 
-class Scheduled:
-    """A schedule for `fit` that can begin anywhere: the first learning rates times a factor.
-
-    Args:
-        optimizer: with the learning rates of factor 1.
-        rate: the factor of each update, such as a `Rate` or a `Cosine`.
-        done: updates before the first.
-
-    Examples:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-        >>> Scheduled(optimizer, Rate(warm_up=4), done=1).step()
-        >>> round(optimizer.param_groups[0]["lr"], 4)
-        0.075
-    """
-
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, rate: Callable[[int], float], done: int = 0
-    ) -> None:
-        self.optimizer, self.rate, self.update = optimizer, rate, done - 1
-        # Kept with the optimizer's state, so that a run that goes on has those of its beginning.
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", float(group["lr"]))
-            if isinstance(group["lr"], torch.Tensor):  # where a recorded step looks
-                group["lr"] = group["lr"].to(group["params"][0].device)
-        self.step()
-
-    def step(self) -> None:
-        """Advance by one update."""
-        self.update += 1
-        for group in self.optimizer.param_groups:
-            lr = group["initial_lr"] * self.rate(self.update)
-            if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(lr)
-            else:
-                group["lr"] = lr
-
-
-def scheduled(
-    optimizer: torch.optim.Optimizer, epochs: int, batches: int, done: int = 0
-) -> Scheduled:
-    """The learning rate of a fit whose length is known: level for one half, then falling to 0.
-
-    Args:
-        optimizer: with the learning rate of the first half.
-        epochs: of the whole fit.
-        batches: updates per epoch.
-        done: epochs before the first.
-
-    Examples:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-        >>> rate = scheduled(optimizer, epochs=10, batches=1, done=5).rate
-        >>> [round(rate(update), 2) for update in (0, 5, 10)]
-        [1.0, 1.0, 0.0]
-    """
-    updates = epochs * batches
+def halved(updates: int) -> Rate:
+    """The rate of a fit whose length is known: level for one half, then falling to 0."""
     rate = Rate(min(TABLES.warm_up, updates // 10))
     rate.fall(updates // 2, updates - updates // 2)
-    return Scheduled(optimizer, rate, done * batches)
+    return rate
+
+
+def scheduled(optimizer: Optimizer, rate: Callable[[int], float], done: int = 0) -> LambdaLR:
+    """A schedule for `fit` that can begin anywhere: the first learning rates times a factor."""
+    # Kept with the optimizer's state, so that a run that goes on has those of its beginning.
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", float(group["lr"]))
+        if isinstance(group["lr"], Tensor):  # where a recorded step looks
+            group["lr"] = group["lr"].to(group["params"][0].device)
+    return LambdaLR(optimizer, rate, done - 1)
 
 
 class Watch:
@@ -179,12 +109,6 @@ class Watch:
     The learning rate stays level as long as the NLL falls by `step` per look, with a patience of
     some looks; then the fit goes back to the best weights, and the rate falls to 0 over as many
     updates as these had. The time and the updates of the second half are kept back.
-
-    Args:
-        rate: of the fit.
-        fewest: updates of the whole fit.
-        most: updates of the whole fit.
-        seconds: of the whole fit.
 
     Examples:
         >>> watch = Watch(Rate(0), fewest=2, most=8, seconds=60.0)
@@ -196,21 +120,12 @@ class Watch:
 
     step = 0.01
     patience = 3
-    every = 200
-    """Updates between two looks."""
-    short = 0.1
-    """Nats that the NLL falls within the patience where a fit was too short to be trusted."""
+    every = 200  # updates between two looks
+    short = 0.1  # nats that the NLL falls within the patience where a fit was too short
 
-    def __init__(
-        self,
-        rate: Rate,
-        fewest: int,
-        most: int,
-        seconds: float,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, rate: Rate, fewest: int, most: int, seconds: float) -> None:
         self.rate, self.fewest, self.most, self.seconds = rate, fewest, most, seconds
-        self.clock, self.began = clock, clock()
+        self.began = time.perf_counter()
         self.best_update, self.since, self.looked = 0, 0, 0
         self.bests: list[float] = []
         self.level, self.cut, self.sentence = "the validation NLL stood", "", ""
@@ -236,8 +151,8 @@ class Watch:
         self.since = 0 if nll < best - self.step else self.since + 1
         self.best_update = update if nll < best else self.best_update
         self.bests.append(min(nll, best))
-        late = self.clock() - self.began
-        if not self.rate.falling:
+        late = time.perf_counter() - self.began
+        if self.rate.first == math.inf:
             self._perhaps_fall(update, late > self.seconds / 2)
         done = update >= self.end or late > self.seconds
         if done:
@@ -250,15 +165,11 @@ class Watch:
             self.cut = f"the NLL had not stood when {self.seconds:g} seconds, the most for a fit, "
             self.cut += "were near"
         elif 2 * update >= self.most:
-            self._note(f"{self.most} updates, the most for this table, were near")
+            fall = self.bests[-self.patience - 1 :][0] - self.bests[-1]
+            self.level = "the validation NLL all but stood"
+            if fall > self.short:
+                self.cut = f"the NLL still fell by {fall:.2f} when {self.most} updates, the most "
+                self.cut += "for this table, were near"
         elif 2 * update < self.fewest or self.since < self.patience:
             return
         self.rate.fall(update, max(self.best_update, self.fewest // 4))
-
-    def _note(self, reason: str) -> None:
-        """Say how much the NLL fell of late if that was much."""
-        before = self.bests[-self.patience - 1 :][0]
-        fall = before - self.bests[-1]
-        self.level = "the validation NLL all but stood"
-        if fall > self.short:
-            self.cut = f"the NLL still fell by {fall:.2f} when {reason}"

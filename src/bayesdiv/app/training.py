@@ -17,7 +17,7 @@ from bayesdiv.app.lock import owned
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
-from bayesdiv.training.fit import Epoch, EpochLoss, fit
+from bayesdiv.training.fit import Epoch, EpochLoss
 
 UNLIKE = "unlike.json"  # which rows are unlike those of the run
 MOST_COLUMNS = 300  # of x; the squared number of these is written
@@ -59,29 +59,19 @@ def _trained(
     folder: Path | None,
     tell: Callable[[Epoch], None],
 ) -> dict[str, Any]:
-    training, optimizer = experiment.training, experiment.optimizer()
+    optimizer = experiment.optimizer()
     keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
-    done = keeper.begin(settings)
-    batches = experiment.batches(splits.train)
-    began = time.perf_counter()
-    epochs = fit(
-        experiment.model,
-        experiment.objective,
-        batches,
-        optimizer,
-        training.length,
-        first=done,
-        schedule=experiment.schedule(optimizer, len(batches), done),
-        seed=training.seed,
-        **experiment.steps(),
+    done, began = keeper.begin(settings), time.perf_counter()
+    lagging = (
+        experiment.images is not None and splits.num_data < _RUNNING * experiment.training.size
     )
     try:
-        for epoch in epochs:
+        for epoch in experiment.epochs(splits.train, optimizer, done):
             # The likelihood of the target in its own units, as in all that is shown.
             total, nll, divergence = epoch.loss
             shift = splits.task.log_scale
             epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
-            if experiment.images is not None and len(batches) < _RUNNING:
+            if lagging:
                 experiment.estimate_statistics(splits.train)
             keeper.after(epoch, evaluate(experiment, splits, splits.validation, experiment.watch))
             tell(epoch)

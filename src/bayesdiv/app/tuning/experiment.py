@@ -19,7 +19,6 @@ from bayesdiv.app.tuning.search import Search, Tell, Tried, tune
 from bayesdiv.divergence import Divergence
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.training.best import Best
-from bayesdiv.training.fit import fit
 
 REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
 Ranges = Mapping[str, FloatDistribution]
@@ -201,17 +200,7 @@ def _course(
     halves = [Part(*(rows[place == half] for rows in splits.validation)) for half in (0, 1)]
     values = [math.nan, math.nan]
     kept = [Best(**experiment.parts), Best(**experiment.parts)]
-    optimizer, batches = experiment.optimizer(), experiment.batches(splits.train)
-    for epoch in fit(
-        experiment.model,
-        experiment.objective,
-        batches,
-        optimizer,
-        training.length,
-        seed=training.seed,
-        schedule=experiment.schedule(optimizer, len(batches), 0),
-        **experiment.steps(),
-    ):
+    for epoch in experiment.epochs(splits.train, experiment.optimizer()):
         watch = experiment.watch
         found = [experiments.evaluate(experiment, splits, half, watch) for half in halves]
         for own, other in ((0, 1), (1, 0)):

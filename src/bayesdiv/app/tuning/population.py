@@ -17,7 +17,7 @@ from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Training, evaluate
 from bayesdiv.app.nets.away import Away
-from bayesdiv.app.recipe import scheduled
+from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.app.training import write_unlike
 from bayesdiv.app.tuning.experiment import (
@@ -217,7 +217,9 @@ def _trained(
     optimizer = Paced(parameters, training.learning_rate or rates[0].item(), rates, before)
     x, y = (part.expand(count, *part.shape) for part in splits.train)
     batches = Batches(x, y, training.size, [trial.seed for trial in alive])
-    schedule = scheduled(optimizer, training.length, len(batches), epochs.start)
+    schedule = scheduled(
+        optimizer, halved(training.length * len(batches)), epochs.start * len(batches)
+    )
     how: dict[str, Any] = {"first": epochs.start, "schedule": schedule, "seed": training.seed}
     for epoch in fit(model, objective, batches, optimizer, epochs.stop, **how):
         tell(count, epoch.number, training.length)
