@@ -11,17 +11,22 @@ from bayesdiv.model.chain import chained
 
 
 def network(bias: bool = True) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(3, 5, bias=bias), nn.Tanh(), nn.Linear(5, 2), nn.Softplus())
+    bend, again = nn.Tanh(), nn.Linear(5, 5)  # which stand there twice
+    return nn.Sequential(
+        nn.Linear(3, 5, bias=bias), bend, again, bend, again, nn.Linear(5, 2), nn.Softplus()
+    )
 
 
 def one_by_one(model: bd.Bayesian, source: nn.Module, weights, x):
     """Each network of torch by itself, (draws · trials, rows, outputs)."""
     rows = x.expand(len(weights), *x.shape).reshape(-1, *x.shape[-2:])
     flat = weights.reshape(-1, weights.shape[-1])
-    pairs = zip(flat, rows, strict=True)
-    return torch.stack(
-        [functional_call(source, model.layout.unflatten(own), (part,)) for own, part in pairs]
-    )
+    outputs = []
+    for own, part in zip(flat, rows, strict=True):
+        tensors = model.layout.unflatten(own)
+        once = {entry.names[0]: tensors[entry.names[0]] for entry in model.layout.entries}
+        outputs.append(functional_call(source, once, (part,)))
+    return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("trials", [(), (3,)])

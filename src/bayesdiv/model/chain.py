@@ -1,5 +1,7 @@
 """Chains of linear layers for many weights at once: batched products, without `torch.vmap`."""
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from bayesdiv.compute.devices import autocast_dtype, traced
@@ -25,26 +27,29 @@ def chained(model: nn.Module, weights: Tensor, x: object) -> Tensor | None:
     if not usual or traced() or x.shape[:-2] != weights.shape[1:-1] or x.dim() != weights.dim():
         return None
     flat = weights.flatten(0, -2)
-    tensors = {
-        name: piece.reshape(len(flat), *entry.shape)
-        for entry, piece in zip(
-            model.layout.entries, flat.split(model.layout.sizes, -1), strict=True
-        )
-        for name in entry.names
-    }
-    outputs = x.expand(len(weights), *x.shape).reshape(len(flat), *x.shape[-2:])
-    for name, layer in model.module.named_children():
-        if type(layer) is not nn.Linear:
-            outputs = layer(outputs)
-            continue
-        weight, bias = tensors[f"{name}.weight"].mT, tensors.get(f"{name}.bias")
-        outputs = outputs @ weight if bias is None else bias.unsqueeze(1).baddbmm(outputs, weight)
+    pieces = flat.split(model.layout.sizes, -1)
+    shaped = (
+        (entry.names, piece.reshape(len(flat), *entry.shape))
+        for entry, piece in zip(model.layout.entries, pieces, strict=True)
+    )
+    model.put({name: tensor for names, tensor in shaped for name in names})
+    try:
+        outputs = x.expand(len(weights), *x.shape).reshape(len(flat), *x.shape[-2:])
+        for layer in cast(nn.Sequential, model.module):
+            outputs = _product(layer, outputs) if type(layer) is nn.Linear else layer(outputs)
+    finally:
+        model.put(None)
     return outputs.reshape(*weights.shape[:-1], *outputs.shape[1:])
+
+
+def _product(layer: nn.Linear, x: Tensor) -> Tensor:
+    weight, bias = layer.weight.mT, cast(Tensor | None, layer.bias)
+    return x @ weight if bias is None else bias.unsqueeze(1).baddbmm(x, weight)
 
 
 def _is_chain(model: Bayesian) -> bool:
     """Whether all layers are known, without hooks, and all their weights random."""
-    layers = list(model.module.children())
+    layers = [*model.module.children()]
     parts = (model, model.module, *layers)
     return (
         type(model.module) is nn.Sequential
