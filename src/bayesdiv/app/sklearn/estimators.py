@@ -131,15 +131,10 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         family = family_of(self.family_)
         if not self._warm:
             self._targets = family.units(rows.y, rows.repeats)
-        units = Moments(*self._targets[:2])
-        values, targets = standardised(rows.y, units), rows.y.shape[1]
-        self._fit(
-            rows._replace(y=values),
-            family.likelihood(self._targets),
-            family.outputs * targets,
-            targets=targets,
-            locations=family.locations,
-        )
+        rows = rows._replace(y=standardised(rows.y, Moments(*self._targets[:2])))
+        shifted = {"targets": rows.y.shape[1], "locations": family.locations}
+        outputs = family.outputs * rows.y.shape[1]
+        self._fit(rows, family.likelihood(self._targets), outputs, **shifted)
         self.report_ = said + self.report_
         return self
 
@@ -159,7 +154,11 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         mean = self._shaped(found.mean)
         if not return_std:
             return mean
-        return mean, self._shaped(_deviation(found, torch.from_numpy(self._targets.scale)))
+        # The squares of standard deviations may overflow in the units of the target, or vanish.
+        each, unit = found.marginals, torch.from_numpy(self._targets.scale)
+        means, noise = each.mean / unit, each.stddev / unit
+        scale = unit * (means.var(0, correction=0) + noise.square().mean(0)).sqrt()
+        return mean, self._shaped(scale)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
         """Lower and upper ends of intervals that hold a target with this probability.
@@ -171,10 +170,17 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         row or a group of rows. With n calibration rows, levels above n/(n + 1) have infinite ends.
         After `calibrate_by_folds` they are those of CV+, which promise less.
         """
+        check_is_fitted(self)
+        bounded = family_of(self.family_).holds != "numbers"
         if self._folds:
-            return self._by_folds(X, level)
-        found = self.predictive(X)
-        low, high = found.interval(level) if self._calibration is None else self._held(found, level)
+            fitted = FoldIntervals.fit([(found, y) for _, found, y in self._folds], level)
+            low, high = fitted([own.predictive(X) for own, _, _ in self._folds])
+            low, high = (low.clamp(min=0), high.clamp(min=0)) if bounded else (low, high)
+        elif self._calibration is not None:
+            score = Central() if bounded else Scaled()  # ends stay where targets can be
+            low, high = Intervals.fit(*self._calibration, level, score=score)(self.predictive(X))
+        else:
+            low, high = self.predictive(X).interval(level)
         return self._shaped(low), self._shaped(high)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -210,20 +216,6 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             given = torch.from_numpy(quantity[left].reshape(tuple(found.mean.shape)))
             self._folds.append((own, found, given))
         return self
-
-    def _by_folds(self, X: ArrayLike, level: float) -> tuple[Floats, Floats]:
-        intervals = FoldIntervals.fit([(found, y) for _, found, y in self._folds], level)
-        ends = intervals([own.predictive(X) for own, _, _ in self._folds])
-        if family_of(self.family_).holds != "numbers":
-            ends = ends[0].clamp(min=0), ends[1].clamp(min=0)
-        return self._shaped(ends[0]), self._shaped(ends[1])
-
-    def _held(self, found: Predictive, level: float) -> tuple[Tensor, Tensor]:
-        """Conformal intervals; those of positive targets and counts stay where these can be."""
-        assert self._calibration is not None
-        bounded = family_of(self.family_).holds != "numbers"
-        score = Central() if bounded else Scaled()
-        return Intervals.fit(*self._calibration, level, score=score)(found)
 
     def _shaped(self, values: Tensor) -> Floats:
         """An array with as many axes as the targets had."""
@@ -383,10 +375,3 @@ class _Labels(Likelihood):
 
     def forward(self, outputs: Tensor) -> Distribution:
         return Independent(Bernoulli(logits=outputs, validate_args=False), 1, validate_args=False)
-
-
-def _deviation(predictive: Predictive, unit: Tensor) -> Tensor:
-    """Standard deviations; their squares in the units of the target may overflow, or vanish."""
-    each = predictive.marginals
-    means, noise = each.mean / unit, each.stddev / unit
-    return unit * (means.var(0, correction=0) + noise.square().mean(0)).sqrt()

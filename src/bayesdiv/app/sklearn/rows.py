@@ -1,6 +1,8 @@
-"""Rows of a table for an estimator: each different one once, standardised, with its repeats."""
+"""Rows of a table for an estimator: each different one once, and which member learns which."""
 
-from typing import NamedTuple, cast
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -11,6 +13,13 @@ from torch.distributions import Distribution
 
 from bayesdiv.app.families import Floats, Moments
 from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.model.bayesian import Bayesian
+from bayesdiv.prediction import predict
+from bayesdiv.training.batches import Batches
+
+WATCH_SAMPLES = 16  # weight draws for the validation, which only finds when to stop
+MOST_WATCHED = 1000  # rows that a member is validated on
+ROWS_AT_A_TIME = 1024  # of a prediction, so that the memory of hidden layers has a ceiling
 
 
 class Rows(NamedTuple):
@@ -24,20 +33,13 @@ class Rows(NamedTuple):
         """Some of the rows."""
         return Rows(*(part[places] for part in self))
 
-    def tensors(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Inputs, and targets with their repeats as a last column, in single precision."""
-        both = np.column_stack([self.y, self.repeats])
-        x, y = (torch.from_numpy(part).to(device, torch.float32) for part in (self.x, both))
-        return x, y
-
 
 def repeats_of(sample_weight: ArrayLike | None, rows: int) -> Floats:
     """How many times each row is repeated: its sample weight, checked."""
     if sample_weight is None:
         return np.ones(rows)
-    repeats = check_array(
-        sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
-    )
+    how = {"ensure_2d": False, "dtype": np.float64, "input_name": "sample_weight"}
+    repeats = check_array(sample_weight, **how)
     if repeats.shape != (rows,):
         raise ValueError(f"sample_weight must have shape ({rows},), got {repeats.shape}")
     if repeats.min() < 0:
@@ -62,6 +64,87 @@ def distinct(x: Floats, y: Floats, repeats: Floats) -> Rows:
 def standardised(values: Floats, moments: Moments) -> Floats:
     """Columns with mean 0 and standard deviation 1."""
     return (values - moments.loc) / moments.scale
+
+
+class Parts(NamedTuple):
+    """The rows that each member learns from, and those that it is stopped by.
+
+    Members two by two hold out the same rows, so that what their mixture says about rows that
+    neither has seen is known; every row is learned by most members.
+    """
+
+    train: tuple[Rows, ...]
+    held: tuple[Rows, ...]
+
+    @classmethod
+    def of(cls, rows: Rows, members: int, share: float, seed: int) -> Self:
+        """All rows for each member, or all but a share."""
+        if share == 0:
+            return cls((rows,) * members, ())
+        total = len(rows.x)
+        held = math.ceil(share * total)
+        if held == total:
+            raise ValueError(
+                f"validation_fraction must leave a row to train on, got {share} of {total} "
+                "different rows"
+            )
+        order = np.random.default_rng(seed).permutation(total)
+        turned = [np.roll(order, -(member // 2) * held) for member in range(members)]
+        watched = (rows.at(places[: min(held, MOST_WATCHED)]) for places in turned)
+        return cls(tuple(rows.at(places[held:]) for places in turned), tuple(watched))
+
+    @property
+    def rows(self) -> int:
+        """How many different rows a member learns from."""
+        return len(self.train[0].x)
+
+    @property
+    def repeats(self) -> float:
+        """How often a row is repeated, on average."""
+        return float(np.mean([part.repeats.mean() for part in self.train]))
+
+    def batches(self, size: int, seed: int, device: torch.device) -> Batches:
+        """Batches of one member, or of a stack of several with an order of rows each."""
+        x, y = _together(self.train, device)
+        if len(self.train) == 1:
+            return Batches(x[0], y[0], size, seed)
+        return Batches(x, y, size, [seed + member for member in range(len(self.train))])
+
+    def nll(self, model: Bayesian, likelihood: Likelihood, seed: int) -> float:
+        """The NLL of the whole ensemble on rows it has not seen, for one example, in nats.
+
+        Two members hold out the same rows, so the NLL of one and of two are known. It falls with
+        the number of members M as NLL_∞ + c/M, by which that of all is found: a single member, and
+        a pair still, seems to overfit long before the ensemble does.
+        """
+        x, repeated = _together(self.held, next(model.parameters()).device)
+        y, repeats = repeated[..., :-1], repeated[..., -1]
+        if len(self.held) == 1:
+            x, y = x[0], y[0]
+        found = predict(model, likelihood, x, WATCH_SAMPLES, batch_size=ROWS_AT_A_TIME, seed=seed)
+        each = found.log_prob(y if found.conditional.event_shape else y.squeeze(-1))
+        each = each.reshape(repeats.shape)  # (members, rows)
+        pairs = torch.stack([_mixed(each[at : at + 2]) for at in range(0, len(each), 2)])
+        fine = each.isfinite().all(1)
+        one = -((repeats * each)[fine].sum() / repeats[fine].sum()).item()
+        if len(each) == 1:
+            return one
+        two = -((repeats[::2] * pairs).sum() / repeats[::2].sum()).item()
+        return two - (one - two) * (1 - 2 / len(each))
+
+
+def _mixed(each: Tensor) -> Tensor:
+    """The log density of a mixture in equal shares; members that diverged are left out."""
+    fine = each[each.isfinite().all(1)]
+    return fine.logsumexp(0) - math.log(len(fine)) if len(fine) else each.mean(0)
+
+
+def _together(parts: Sequence[Rows], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs, and targets with their repeats as a last column, (members, rows, …)."""
+    x = np.stack([part.x for part in parts])
+    y = np.stack([np.column_stack([part.y, part.repeats]) for part in parts])
+    first, second = (torch.from_numpy(each).to(device, torch.float32) for each in (x, y))
+    return first, second
 
 
 class Repeated(nn.Module):

@@ -5,9 +5,9 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,27 +24,21 @@ from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES, Rate, Watch
 from bayesdiv.app.sklearn.frames import encoded, encoder_for, plain
-from bayesdiv.app.sklearn.members import (
-    ROWS_AT_A_TIME,
-    Parts,
-    begin_at,
-    for_one_member,
-    mixture,
-    side_by_side,
-)
-from bayesdiv.app.sklearn.rows import Repeated, Rows, standardised
+from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, standardised
 from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.model.bayesian import Bayesian
+from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
+from bayesdiv.model.posteriors.ensemble import Mixture
+from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import FanIn, PriorFor
 from bayesdiv.objective.objective import Objective
 from bayesdiv.objective.strength import Constraint, WarmUp
 from bayesdiv.prediction import predict
 from bayesdiv.predictive import Predictive
-from bayesdiv.training.batches import Batches
 from bayesdiv.training.best import Best
+from bayesdiv.training.checks import finite_trials
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss, fit
 from bayesdiv.training.steps import Eager, Recorded
 
@@ -57,31 +51,6 @@ ENOUGH_TO_HOLD_OUT = 20  # different rows; of fewer, all are learned from
 # targets, and weights that are fitted to more noise than there is stay vague.
 NOISE_FASTER, NOISE_FASTEST = 10, 0.1
 MOST_KEPT = 1000  # rows of a stream that distances are learned from
-
-
-class _Program(NamedTuple):
-    """What one fit is made of."""
-
-    model: Bayesian
-    objective: Objective
-    batches: Batches
-    optimizer: torch.optim.Adam
-    rate: Rate
-    device: torch.device
-
-    def epochs(self, number: int, seed: int) -> Iterator[Epoch]:
-        """Train for so many epochs, on a GPU by recorded steps."""
-        return fit(
-            self.model,
-            self.objective,
-            self.batches,
-            self.optimizer,
-            number,
-            seed=seed,
-            step=Recorded() if self.device.type == "cuda" else Eager(),
-            schedule=LambdaLR(self.optimizer, self.rate),
-            device=self.device,
-        )
 
 
 class Stream:
@@ -105,57 +74,31 @@ class Stream:
         return self.kept[:, 1:]
 
 
+@dataclass(eq=False, repr=False)
 class Tabular(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: settings, preparation of the table, training, predictions."""
 
-    model_: Away
-    likelihood_: Likelihood
-    _stream: Stream
-
-    def __init__(
-        self,
-        divergence: Divergence | None = None,
-        *,
-        likelihood: str | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
-        strength: float | WarmUp | Constraint = TABLES.strength,
-        network: Network | None = None,
-        hidden: Sequence[int] = TABLES.hidden,
-        members: int | None = None,
-        prior: nn.Module | PriorFor | None = None,
-        start: float | None = None,
-        epochs: int | None = None,
-        learning_rate: float = TABLES.learning_rate,
-        batch_size: int | None = None,
-        samples: int = TABLES.samples,
-        test_samples: int = 100,
-        validation_fraction: float | None = None,
-        seconds: float = TABLES.seconds,
-        warm_start: bool = False,
-        verbose: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.divergence = divergence
-        self.likelihood = likelihood
-        self.class_weight = class_weight
-        self.strength = strength
-        self.network = network
-        self.hidden = hidden
-        self.members = members
-        self.prior = prior
-        self.start = start
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.samples = samples
-        self.test_samples = test_samples
-        self.validation_fraction = validation_fraction
-        self.seconds = seconds
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
-        self.device = device
+    divergence: Divergence | None = None
+    _: KW_ONLY
+    likelihood: str | None = None
+    class_weight: str | Mapping[Any, float] | None = None
+    strength: float | WarmUp | Constraint = TABLES.strength
+    network: Network | None = None
+    hidden: Sequence[int] = TABLES.hidden
+    members: int | None = None
+    prior: nn.Module | PriorFor | None = None
+    start: float | None = None
+    epochs: int | None = None
+    learning_rate: float = TABLES.learning_rate
+    batch_size: int | None = None
+    samples: int = TABLES.samples
+    test_samples: int = 100
+    validation_fraction: float | None = None
+    seconds: float = TABLES.seconds
+    warm_start: bool = False
+    verbose: int = 0
+    random_state: int | np.random.RandomState | None = None
+    device: str | torch.device = "cpu"
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; `divergence__alpha` and the like replace a field of a value."""
@@ -249,8 +192,9 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
                 self._trained([before[0]], before[1], alone)  # raises, and says which batch
                 raise
         # In double precision: a row then has the same prediction alone and in a batch.
-        self.likelihood_ = likelihood.cpu().double()
-        self.model_ = Away(mixture(model), rows.x.shape[1], len(known), **shifted).cpu().double()
+        self.likelihood_: Likelihood = likelihood.cpu().double()
+        away = Away(mixture(model), rows.x.shape[1], len(known), **shifted)
+        self.model_: Away = away.cpu().double()
         self.model_.settle(torch.from_numpy(known))
         return self
 
@@ -266,26 +210,19 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name} must be a whole number, got {value!r}")
             if int(value) < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        self._check_parts()
         for name in ("learning_rate", "seconds"):
-            if not 0 < getattr(self, name) < float("inf"):
+            if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not 0 <= (self.validation_fraction or 0) < 1:
-            raise ValueError(
-                f"validation_fraction must lie in [0, 1), got {self.validation_fraction}"
-            )
-
-    def _check_parts(self) -> None:
-        """That what the network and its loss are made of is of the right kind."""
-        if not (self.divergence is None or isinstance(self.divergence, Divergence)):
-            raise ValueError(f"divergence must be one such as JSA(0.3), got {self.divergence!r}")
-        if not (self.network is None or callable(self.network)):
-            raise ValueError(
-                "network must be a function of the numbers of inputs and outputs, got "
-                f"{self.network!r}"
-            )
-        if not (self.prior is None or callable(self.prior)):
-            raise ValueError(f"prior must be a prior such as FanIn(), got {self.prior!r}")
+        if not 0 <= (share := self.validation_fraction or 0) < 1:
+            raise ValueError(f"validation_fraction must lie in [0, 1), got {share}")
+        function = "a function of the numbers of inputs and outputs"
+        for name, fits, what in (
+            ("divergence", isinstance(self.divergence, Divergence), "one such as JSA(0.3)"),
+            ("network", callable(self.network), function),
+            ("prior", callable(self.prior), "a prior such as FanIn()"),
+        ):
+            if not fits and getattr(self, name) is not None:
+                raise ValueError(f"{name} must be {what}, got {getattr(self, name)!r}")
 
     def _held_out(self, rows: int) -> float:
         """The share of the rows that a member does not learn from."""
@@ -315,69 +252,6 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self, models: Sequence[Bayesian], likelihood: Likelihood, parts: Parts
     ) -> Bayesian:
         """The members as one model, with the weights of their best epoch."""
-        program = self._program(models, likelihood, parts)
-        best = Best(model=program.model, likelihood=likelihood)
-        self.history_: list[EpochLoss] = []
-        number, watch = self._length(program, parts)
-        watching = bool(parts.held)
-        seed = self._seed + self._stream.updates
-        for epoch, loss in for_one_member(program.epochs(number, seed), parts.repeats):
-            self.history_.append(loss)
-            if self.verbose and (epoch % self.verbose == 0 or epoch == number):
-                print(f"epoch {epoch}: loss {loss.total:.4f}, NLL {loss.nll:.4f}", flush=True)
-            update = epoch * len(program.batches)
-            if watching and (watch is None or watch.due(update)):
-                nll = parts.nll(program.model, likelihood, self._seed + epoch)
-                best.after(epoch, nll)
-                if watch is not None and watch.over(update, nll):
-                    break
-                if watch is not None and watch.turning:
-                    best.restore()
-        if watching and best.kept.epoch == 0:
-            raise Diverged(
-                "the validation likelihood was not finite after any epoch: lower the learning rate"
-            )
-        self.best_epoch_ = best.restore() if watching else len(self.history_)
-        self._say(watch, best.kept.score)
-        if self._stream.on:
-            self._stream.adam = program.optimizer.state_dict()["state"]
-        self._stream.updates += len(self.history_) * len(program.batches)
-        return program.model
-
-    def _length(self, program: _Program, parts: Parts) -> tuple[int, Watch | None]:
-        """The epochs of a fit, and who ends it sooner where its user leaves that open."""
-        each, rate = len(program.batches), program.rate
-        if self._stream.on:  # the rate rises where it was left, and never falls
-            rate.warm_up = TABLES.warm_up / (self._stream.updates + 1)
-            return 1, None
-        fewest, most = TABLES.updates(parts.rows, parts.train[0].x.shape[1])
-        if self.epochs is None and parts.held:
-            return 2 * math.ceil(most / each) + 2, Watch(rate, fewest, most, self.seconds)
-        epochs = self.epochs or math.ceil(fewest / each)
-        if (
-            not self._warm
-        ):  # weights that are good already are not to be shaken by Adam's first steps
-            rate.warm_up = min(rate.warm_up, epochs * each // 10)
-        rate.fall(epochs * each // 2, epochs * each - epochs * each // 2)
-        return epochs, None
-
-    def _say(self, watch: Watch | None, nll: float) -> None:
-        """What the fit did, in one line, and as a warning where it was cut short."""
-        self.report_ = f"{len(self.history_)} epochs"
-        if watch is None:
-            return
-        self.report_ += f", the weights of epoch {self.best_epoch_} kept: {watch.sentence}"
-        log.info("%s (%.3f nats per example)", self.report_, nll)
-        if watch.cut:
-            warnings.warn(
-                f"{watch.sentence}: give epochs={2 * len(self.history_)} for a longer fit",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-
-    def _program(
-        self, models: Sequence[Bayesian], likelihood: Likelihood, parts: Parts
-    ) -> _Program:
         objective = Objective(
             Repeated(likelihood.float()),
             TABLES.divergence if self.divergence is None else self.divergence,
@@ -386,19 +260,72 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             samples=self.samples,
         )
         device = torch.device(self.device)
-        model = side_by_side(models).to(device)
-        objective.to(device)
-        optimizer = torch.optim.Adam(
-            self._groups(model, objective, likelihood),
-            capturable=device.type == "cuda",
-            fused=True,
-        )
-        if self._stream.on and self._stream.adam is not None:
-            rates = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": self._stream.adam, "param_groups": rates})
+        gpu = device.type == "cuda"
+        model = (models[0] if len(models) == 1 else stacked(models)).to(device)
+        optimizer = self._optimizer(model, objective.to(device), likelihood)
         size = self.batch_size or TABLES.batch_size(parts.rows)
         batches = parts.batches(size, self._seed, device)
-        return _Program(model, objective, batches, optimizer, Rate(TABLES.warm_up), device)
+        rate = Rate(TABLES.warm_up)
+        number, watch = self._length(len(batches), rate, parts)
+        best = Best(model=model, likelihood=likelihood)
+        self.history_: list[EpochLoss] = []
+        run = fit(
+            model,
+            objective,
+            batches,
+            optimizer,
+            number,
+            seed=self._seed + self._stream.updates,
+            step=Recorded() if gpu else Eager(),
+            schedule=LambdaLR(optimizer, rate),
+            device=device,
+        )
+        for epoch, loss in for_one_member(run, parts.repeats):
+            self.history_.append(loss)
+            if self.verbose and (epoch % self.verbose == 0 or epoch == number):
+                print(f"epoch {epoch}: loss {loss.total:.4f}, NLL {loss.nll:.4f}", flush=True)
+            update = epoch * len(batches)
+            if parts.held and (watch is None or watch.due(update)):
+                nll = parts.nll(model, likelihood, self._seed + epoch)
+                best.after(epoch, nll)
+                if watch is not None and watch.over(update, nll):
+                    break
+                if watch is not None and watch.turning:
+                    best.restore()
+        self._stream.adam = optimizer.state_dict()["state"] if self._stream.on else None
+        self._stream.updates += len(self.history_) * len(batches)
+        self._end(best, bool(parts.held), watch)
+        return model
+
+    def _length(self, each: int, rate: Rate, parts: Parts) -> tuple[int, Watch | None]:
+        """The epochs of a fit, and who ends it sooner where its user leaves that open."""
+        if self._stream.on:  # the rate rises where it was left, and never falls
+            rate.warm_up = TABLES.warm_up / (self._stream.updates + 1)
+            return 1, None
+        fewest, most = TABLES.updates(parts.rows, parts.train[0].x.shape[1])
+        if self.epochs is None and parts.held:
+            return 2 * math.ceil(most / each) + 2, Watch(rate, fewest, most, self.seconds)
+        epochs = self.epochs or math.ceil(fewest / each)
+        if not self._warm:  # good weights are not to be shaken by Adam's first steps
+            rate.warm_up = min(rate.warm_up, epochs * each // 10)
+        rate.fall(epochs * each // 2, epochs * each - epochs * each // 2)
+        return epochs, None
+
+    def _end(self, best: Best, watching: bool, watch: Watch | None) -> None:
+        """Keep the best weights; say what the fit did, and warn where it was cut short."""
+        if watching and best.kept.epoch == 0:
+            raise Diverged(
+                "the validation likelihood was not finite after any epoch: lower the learning rate"
+            )
+        self.best_epoch_ = best.restore() if watching else len(self.history_)
+        self.report_ = f"{len(self.history_)} epochs"
+        if watch is None:
+            return
+        self.report_ += f", the weights of epoch {self.best_epoch_} kept: {watch.sentence}"
+        log.info("%s (%.3f nats per example)", self.report_, best.kept.score)
+        if watch.cut:
+            said = f"{watch.sentence}: give epochs={2 * len(self.history_)} for a longer fit"
+            warnings.warn(said, ConvergenceWarning, stacklevel=5)
 
     def _strength(self, members: int) -> float | WarmUp | Constraint:
         """The user's, or a Constraint like it that learns: one multiplier per member."""
@@ -412,17 +339,22 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         first = given.value()
         return Constraint(given.epsilon, first if members == 1 else first.expand(members).clone())
 
-    def _groups(
+    def _optimizer(
         self, model: Bayesian, objective: Objective, likelihood: Likelihood
-    ) -> list[dict[str, Any]]:
-        """The parameters with their learning rates: the noise has its own faster one."""
-        noise = list(likelihood.parameters())
+    ) -> torch.optim.Adam:
+        """Adam, in which the noise has its own faster rate; of a stream, where it was left."""
+        noise, rate = list(likelihood.parameters()), self.learning_rate
         known = {id(parameter) for parameter in noise}
         others = [p for part in (model, objective) for p in part.parameters() if id(p) not in known]
-        rate = self.learning_rate
         faster = min(NOISE_FASTER * rate, max(rate, NOISE_FASTEST))
         groups = [{"params": others, "lr": rate}, {"params": noise, "lr": faster}]
-        return [group for group in groups if group["params"]]
+        gpu = torch.device(self.device).type == "cuda"
+        used = [group for group in groups if group["params"]]
+        adam = torch.optim.Adam(used, capturable=gpu, fused=True)
+        if self._stream.on and self._stream.adam is not None:
+            rates = adam.state_dict()["param_groups"]
+            adam.load_state_dict({"state": self._stream.adam, "param_groups": rates})
+        return adam
 
 
 def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
@@ -433,3 +365,47 @@ def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
     if found[1:] != (outputs,):
         one = found[1] if len(found) == 2 else f"shape {found} for two rows"
         raise ValueError(f"network must give {outputs} output{'s' * (outputs > 1)}, got {one}")
+
+
+def mixture(model: Bayesian) -> Bayesian:
+    """One model whose draws cycle through the members of a trained stack that are finite."""
+    if model.loc.dim() == 1:
+        return model
+    assert isinstance(model.posterior, MeanField)
+    loc, scale = model.loc.detach(), model.posterior.scale.detach()
+    fine = finite_trials(model).to(loc.device)
+    each = MeanField(loc[fine], scale[fine])
+    return Bayesian(model.module, model.layout, Mixture(each, int(fine.sum())), model.prior)
+
+
+def begin_at(models: Sequence[Bayesian], before: Bayesian) -> None:
+    """Let members begin where those of a trained mixture, or of a single network, ended."""
+    posterior = before.posterior.each if isinstance(before.posterior, Mixture) else before.posterior
+    assert isinstance(posterior, MeanField)
+    size = models[0].layout.size
+    ended = posterior.loc.reshape(-1, posterior.loc.shape[-1])
+    if ended.shape != (len(models), size):
+        raise ValueError(
+            f"warm_start needs {len(ended)} members of {ended.shape[1]} weights, like the fit "
+            f"before, got {len(models)} of {size}"
+        )
+    for number, model in enumerate(models):
+        for name, value in posterior.state_dict().items():
+            model.posterior.get_parameter(name).data.copy_(value.reshape(len(models), -1)[number])
+
+
+def for_one_member(epochs: Iterator[Epoch], repeats: float) -> Iterator[tuple[int, EpochLoss]]:
+    """Numbers and losses of epochs, the latter as means over members and for one example."""
+    for epoch in epochs:
+        loss = epoch.loss
+        if epoch.trials is not None:
+            fine = epoch.trials.nll.isfinite() & epoch.trials.divergence.isfinite()
+            if not fine.any():
+                raise Diverged(
+                    f"the loss of epoch {epoch.number} is not finite: lower the learning rate"
+                )
+            loss = EpochLoss(*(part / int(fine.sum()) for part in loss))
+        yield (
+            epoch.number,
+            EpochLoss(loss.total / repeats, loss.nll / repeats, loss.divergence),
+        )
