@@ -104,7 +104,7 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
         from bayesdiv.compute import triton
 
         if triton.fits(q) and _draws_are_trusted(q.loc):
-            return triton.draw(q.loc, q.rho, samples, dtype or q.loc.dtype, seed)
+            return triton.draw(q.loc, q.rho, samples, dtype, seed)
     return blocks.draw(q, samples, dtype, seed)
 
 

@@ -5,7 +5,6 @@ gradients themselves; noise is made again from its seed.
 """
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -111,6 +110,9 @@ class _Noise(NamedTuple):
 
     def rows(self, start: int, like: Tensor) -> Iterator[tuple[int, Tensor]]:
         """That of a block, some draws at a time, after the number of draws before them."""
+        if self.few is not None:  # the lever of a single draw overwrites it
+            yield 0, self.few.clone() if self.samples == 1 else self.few
+            return
         # From one generator, so that the first draws are the same however many there are.
         words, count = np.random.SFC64(self.seed + (start << 96)), len(like)
         if like.dtype == torch.float64:
@@ -122,13 +124,6 @@ class _Noise(NamedTuple):
         some = max(1, ONE_PIECE // count)
         for before in range(0, self.samples, some):
             yield before, in_rows(words, min(some, self.samples - before), count)
-
-    def whole(self, like: Tensor) -> Tensor:
-        """All of it, (samples, weights)."""
-        if self.few is not None:
-            return self.few
-        blocks = (torch.cat([n for _, n in self.rows(a, like[a:b])]) for a, b in _cuts(len(like)))
-        return torch.cat([*blocks], 1)
 
 
 def _noise(loc: Tensor, samples: int, seed: Tensor | None) -> _Noise:
@@ -158,7 +153,7 @@ class _Plan(NamedTuple):
         # It reads that of several draws off them, which then must be exact.
         if self.noise is None or not self.learned or (self.rule is not None and len(loc) > LARGE):
             return False
-        return self.noise.samples == 1 or self.dtype == loc.dtype
+        return self.noise.samples == 1 or (self.noise.few is None and self.dtype == loc.dtype)
 
 
 class _Found(NamedTuple):
@@ -167,7 +162,7 @@ class _Found(NamedTuple):
     drawn: Tensor | None = None
     total: Tensor | None = None
     derivatives: _Gradients | None = None
-    # ∂ scale / ∂ rho of few weights; of many ε times it, or of several draws ∂ log scale / ∂ rho.
+    # ε ∂ scale / ∂ rho, or of several draws ∂ log scale / ∂ rho.
     lever: Tensor | None = None
 
 
@@ -197,17 +192,17 @@ class _Pass(torch.autograd.Function):
         plan, (drawn, loc, raw, *prior) = ctx.plan, ctx.saved_tensors
         # Handed on, to be overwritten by the gradients; a second backward pass computes them again.
         (kept, lever), ctx.found = ctx.found, (None, None)
-        found, twice = None, torch.is_grad_enabled()
-        with torch.no_grad() if twice else nullcontext():
+        own = None
+        with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
             if by_total is not None and kept is None:
                 kept = _computed(plan._replace(noise=None), loc, raw, *prior).derivatives
             if by_total is not None:
-                found = kept[0].mul_(by_total.unsqueeze(-1)), kept[1].mul_(by_total.unsqueeze(-1))
-        if twice:
-            found = _to_differentiate(plan, found, by_drawn, loc, raw)
-        elif by_drawn is not None:
-            found = _with_draws(plan, found, by_drawn, loc, raw, drawn, lever)
-        return (None, *(found or (None, None)), *(None for _ in prior))
+                own = kept[0].mul_(by_total.unsqueeze(-1)), kept[1].mul_(by_total.unsqueeze(-1))
+            if by_drawn is not None:
+                own = _with_draws(plan, own, by_drawn, loc, raw, drawn, lever)
+        if own is not None and torch.is_grad_enabled():
+            own = refuse_second(own[0], loc, raw), refuse_second(own[1], loc, raw)
+        return (None, *(own or (None, None)), *(None for _ in prior))
 
 
 def _computed(plan: _Plan, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
@@ -236,25 +231,19 @@ def _of_block(
     if plan.rule is not None:
         value, d_loc, d_scale = plan.rule(loc, scale, *prior)
         derivatives = d_loc, d_scale if slope is None else d_scale.mul_(slope)
-    if noise is not None and noise.few is not None:
-        _put(drawn, loc, scale, noise.few)
-        return _Found(None, value, derivatives, slope)
     rows = loc.unsqueeze(0)
     for before, rows in noise.rows(start, loc) if noise is not None else ():
-        _put(drawn[before : before + len(rows)], loc, scale, rows)
+        place = drawn[before : before + len(rows)]
+        if place.dtype == loc.dtype:
+            torch.addcmul(loc, scale, rows, out=place)
+        else:
+            place.copy_(torch.addcmul(loc, scale, rows))
     if not keeps:
         return _Found(None, value, derivatives)
     one = rows[0]
     if len(drawn) > 1:  # the reciprocal of the scale, 0 where it is
         one = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
     return _Found(None, value, derivatives, one if slope is None else one.mul_(slope))
-
-
-def _put(place: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> None:
-    if place.dtype == loc.dtype:
-        torch.addcmul(loc, scale, noise, out=place)
-    else:
-        place.copy_(torch.addcmul(loc, scale, noise))
 
 
 def _in_blocks(plan: _Plan, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
@@ -288,22 +277,9 @@ def _with_draws(
 ) -> _Gradients:
     """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
     noise = cast(_Noise, plan.noise)
-    if noise.few is not None:
-        by_loc, by_raw = _added(by_drawn, raw.dtype), _product(by_drawn, noise.few)
-        slope = plan.slope(raw) if lever is None else lever
-        by_raw = by_raw if slope is None else by_raw.mul_(slope)
-    elif lever is not None and noise.samples == 1:
-        by_loc, by_raw = by_drawn[0].to(raw.dtype), lever.mul_(by_drawn[0])
-    elif lever is not None and drawn is not None:
-        # The draws hold their noise, times the scale: Σ g and Σ g (w - loc) ∂ log scale / ∂ rho.
-        by_loc, by_raw = loc.new_empty(len(loc)), lever
-        for start, end in _cuts(len(loc)):
-            g = by_drawn[:, start:end]
-            total = torch.sum(g, 0, out=by_loc[start:end])
-            by_log_scale = _product(g, drawn[:, start:end])
-            lever[start:end] *= by_log_scale.addcmul_(loc[start:end], total, value=-1)
-    else:  # the noise is made from its seed once more
-        by_loc = _added(by_drawn, raw.dtype)
+    if lever is None:  # the noise is made from its seed once more
+        one = len(by_drawn) == 1
+        by_loc = by_drawn[0].to(raw.dtype) if one else by_drawn.sum(0, dtype=raw.dtype)
         by_raw = torch.zeros_like(raw) if found is None else found[1]
         for start, end in _cuts(len(raw)):
             bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
@@ -313,35 +289,22 @@ def _with_draws(
             slope = plan.slope(bare)
             by_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
         return by_loc if found is None else found[0].add_(by_loc), by_raw
+    by_raw = lever
+    if noise.samples == 1:
+        by_loc = by_drawn[0].to(raw.dtype)
+        lever.mul_(by_loc)
+    else:
+        # The draws hold their noise, times the scale: Σ g and Σ g (w - loc) ∂ log scale / ∂ rho.
+        by_loc, drawn = loc.new_empty(len(loc)), cast(Tensor, drawn)
+        for start, end in _cuts(len(loc)):
+            rows, own = by_drawn[:, start:end], drawn[:, start:end]
+            total = torch.sum(rows, 0, out=by_loc[start:end])
+            by_log_scale = (-loc[start:end]).mul_(total)
+            # One by one: all of them at once would leave the cache.
+            for g, w in zip(rows, own, strict=True):
+                by_log_scale.addcmul_(g.to(w.dtype), w)
+            lever[start:end] *= by_log_scale
     return (by_loc, by_raw) if found is None else (found[0].add_(by_loc), found[1].add_(by_raw))
-
-
-def _added(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    return rows[0].to(dtype) if len(rows) == 1 else rows.sum(0, dtype=dtype)
-
-
-def _product(ones: Tensor, twos: Tensor) -> Tensor:
-    """Σ of the products of rows, one by one: all of them at once would leave the cache."""
-    total = ones[0] * twos[0]
-    for row in range(1, len(ones)):
-        total.addcmul_(ones[row].to(total.dtype), twos[row])
-    return total
-
-
-def _to_differentiate(
-    plan: _Plan, found: _Gradients | None, by_drawn: Tensor | None, loc: Tensor, raw: Tensor
-) -> _Gradients | None:
-    """Gradients to be differentiated once more, by way of the draws alone."""
-    if found is not None:
-        found = refuse_second(found[0], loc, raw), refuse_second(found[1], loc, raw)
-    if by_drawn is None or plan.noise is None:
-        return found
-    with torch.no_grad():
-        noise = plan.noise.whole(raw)
-    long = by_drawn.to(raw.dtype)
-    by_scale = (long * noise).sum(0)
-    drawn = long.sum(0), by_scale * raw.sigmoid() if plan.by_rho else by_scale
-    return drawn if found is None else (found[0] + drawn[0], found[1] + drawn[1])
 
 
 def _cuts(count: int, size: int = ONE_PIECE) -> Iterator[tuple[int, int]]:

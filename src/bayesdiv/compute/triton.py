@@ -15,11 +15,10 @@ is in `bayesdiv.compute.triton_programs`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor
@@ -31,7 +30,6 @@ from bayesdiv.compute.reference import prior_serves
 from bayesdiv.compute.triton_programs import Program
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.densities import places
 from bayesdiv.divergence.gaussian import (
     GaussianRule,
     OnePass,
@@ -56,26 +54,15 @@ _PROGRAMS: dict[GaussianRule, Program] = {
 }
 
 
-class Kernel(NamedTuple):
-    """What a kernel computes: a rule by its number, alpha, a bound and a table where it has one."""
-
-    rule: int
-    alpha: float = 0.0
-    bound: float = 0.0
-    table: Tensor | None = None
-
-
 def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Kernels | None:
     """The kernel that adds up this rule, at a fixed alpha."""
     mixture = table.served(rule, divergence, q, p)
     if mixture is not None:
-        rows = table.packed(mixture, places(q)[0][0].device)
-        return Kernels(Kernel(Program.TABLE.value, 0.0, float(mixture.bound), rows))
+        rows = table.packed(mixture, q.mean.device)
+        return Kernels(Program.TABLE, 0.0, float(mixture.bound), rows)
     program = _PROGRAMS.get(rule.terms) if isinstance(rule, OnePass) else None
     alpha = alpha_of(divergence)
-    if program is None or isinstance(alpha, Tensor):
-        return None
-    return Kernels(Kernel(program.value, alpha))
+    return None if program is None or isinstance(alpha, Tensor) else Kernels(program, alpha)
 
 
 def fits(q: Distribution) -> TypeGuard[SoftplusNormal]:
@@ -87,62 +74,54 @@ def fits(q: Distribution) -> TypeGuard[SoftplusNormal]:
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """A backend for Gaussians given by rho, on a GPU."""
+    """A backend for Gaussians given by rho, on a GPU: a program with its alpha, bound and table."""
 
-    kernel: Kernel
+    program: Program
+    alpha: float = 0.0
+    bound: float = 0.0
+    table: Tensor | None = None
 
     def serves(self, q: Distribution, p: Distribution) -> bool:
         """Float32 parameters and a prior that is not learned."""
         return fits(q) and isinstance(p, Normal) and prior_serves(q, p)
 
     def total(self, q: Distribution, p: Distribution) -> Tensor:
-        q, p = cast(SoftplusNormal, q), cast(Normal, p)
-        return total(self.kernel, q.loc, q.rho, p.loc, p.scale)
+        """The divergence summed over the last axis, (…), differentiable by loc and rho."""
+        return self.called(_sides(q, p), None, 0, None)[1]
 
     def draw_and_total(
         self, q: Distribution, p: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
-        """Draws and the total: one pass where there are no trials."""
-        q, p = cast(SoftplusNormal, q), cast(Normal, p)
-        dtype = dtype or q.loc.dtype
-        if q.loc.dim() > 1:
-            return draw(q.loc, q.rho, samples, dtype, seed), self.total(q, p)
-        return draw_and_total(self.kernel, q.loc, q.rho, p.loc, p.scale, samples, dtype, seed)
+        """Draws and the total: each parameter is read once where there are no trials."""
+        sides = _sides(q, p)
+        if sides[0].dim() > 1:
+            return draw(*sides[:2], samples, dtype, seed), self.total(q, p)
+        return self.called(sides, _seed(sides[0], seed), samples, dtype)
+
+    def called(
+        self, sides: Sequence[Tensor], seed: Seed, samples: int, dtype: Dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Draws and the total of q and p, given by loc and rho, and by loc and scale."""
+        # Without a compiler not through the dispatcher, which takes longer than the kernels.
+        call = _operator if torch.compiler.is_compiling() else _Pass.apply
+        rule = self.program.value, self.alpha, self.bound
+        made = call(*sides, self.table, seed, samples, dtype or sides[0].dtype, *rule)
+        return cast(tuple[Tensor, Tensor], made)
 
 
-def total(
-    kernel: Kernel, loc: Tensor, rho: Tensor, prior_loc: Tensor, prior_scale: Tensor
-) -> Tensor:
-    """The divergence summed over the last axis, (…), differentiable by loc and rho."""
-    # Both sides of the prior are a number, one per weight, or one per weight and trial.
-    return _called(kernel, loc, rho, prior_loc, prior_scale, None, 0, loc.dtype)[1]
+def _sides(q: Distribution, p: Distribution) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    q, p = cast(SoftplusNormal, q), cast(Normal, p)
+    return q.loc, q.rho, p.loc, p.scale
 
 
-def draw(
-    loc: Tensor, rho: Tensor, samples: int, dtype: torch.dtype = torch.float32, seed: Seed = None
-) -> Tensor:
+def draw(loc: Tensor, rho: Tensor, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
     """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho."""
-    # The noise follows `torch.manual_seed`. It goes out to 6.6 standard deviations, as torch's own.
-    # The sums are made in float32, whatever the dtype of the draws.
+    # The noise follows `torch.manual_seed`. The sums are made in float32, whatever the dtype of
+    # the draws.
     flat = loc.reshape(-1), rho.reshape(-1)
-    nothing = Kernel(Program.NOTHING.value)
-    drawn, _ = _called(nothing, *flat, *flat, _seed(loc, seed), samples, dtype)
+    nothing = Kernels(Program.NOTHING)
+    drawn, _ = nothing.called((*flat, *flat), _seed(loc, seed), samples, dtype)
     return drawn.reshape(samples, *loc.shape)
-
-
-def draw_and_total(
-    kernel: Kernel,
-    loc: Tensor,
-    rho: Tensor,
-    prior_loc: Tensor,
-    prior_scale: Tensor,
-    samples: int,
-    dtype: torch.dtype = torch.float32,
-    seed: Seed = None,
-) -> tuple[Tensor, Tensor]:
-    """Draws, (samples, weights), and the summed divergence, each parameter read once."""
-    # The same as `draw` and `total`, for weights without trials.
-    return _called(kernel, loc, rho, prior_loc, prior_scale, _seed(loc, seed), samples, dtype)
 
 
 def _seed(loc: Tensor, seed: Tensor | None) -> Tensor:
@@ -150,14 +129,6 @@ def _seed(loc: Tensor, seed: Tensor | None) -> Tensor:
     if seed is None:
         return torch.randint(1 << 62, (1,), device=loc.device)
     return seed.to(loc.device, torch.int64).reshape(1)
-
-
-def _called(kernel: Kernel, *arguments: Any) -> tuple[Tensor, Tensor]:
-    *sides, seed, samples, dtype = arguments
-    # Without a compiler not through the dispatcher, which takes longer than the kernels.
-    call = _operator if torch.compiler.is_compiling() else _Pass.apply
-    made = call(*sides, kernel.table, seed, samples, dtype, *kernel[:3])
-    return cast(tuple[Tensor, Tensor], made)
 
 
 def _forward(
@@ -214,17 +185,16 @@ def _grid(loc: Tensor) -> tuple[int, int]:
 
 
 def _prior(loc: Tensor, *sides: Tensor) -> tuple[Any, ...]:
-    """The number of weights, and both sides of the prior with their strides."""
-    return (loc.shape[-1], *(part for side in sides for part in _strided(side, loc)))
-
-
-def _strided(prior: Tensor, loc: Tensor) -> tuple[Tensor, int, int]:
-    """A side of the prior, how far its next trial is and how far its next weight."""
-    if prior.numel() == 1:
-        return prior.contiguous(), 0, 0
-    if prior.dim() == 1:  # a single number seen as many stays one: its next is 0 away
-        return prior, 0, prior.stride(0)
-    return prior.expand(loc.shape).contiguous(), loc.shape[-1], 1
+    """The number of weights; both sides of the prior with their steps by trials and weights."""
+    found: list[Any] = [loc.shape[-1]]
+    for side in sides:
+        if side.numel() == 1:
+            found += side.contiguous(), 0, 0
+        elif side.dim() == 1:  # a single number seen as many stays one: its next is 0 away
+            found += side, 0, side.stride(0)
+        else:
+            found += side.expand(loc.shape).contiguous(), loc.shape[-1], 1
+    return tuple(found)
 
 
 def _on(loc: Tensor) -> AbstractContextManager[object]:
@@ -248,18 +218,9 @@ class _Pass(torch.autograd.Function):
     def backward(
         ctx: Any, by_drawn: Tensor | None, by_total: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        found: Iterable[Tensor]
-        if torch.is_grad_enabled() and ctx.rule[0] == Program.NOTHING.value:
-            _, rho, _, _, _, seed = ctx.saved_tensors
-            by_drawn = cast(Tensor, by_drawn)
-            one = torch.full_like(rho, math.log(math.expm1(1.0)))
-            noise = draw(torch.zeros_like(rho), one, len(by_drawn), seed=seed)
-            long = by_drawn.float()
-            found = long.sum(0), (long * noise).sum(0) * rho.sigmoid()
-        else:
-            found = _backward(by_drawn, by_total, *ctx.saved_tensors, *ctx.rule)
-            if torch.is_grad_enabled():
-                found = (refuse_second(one, *ctx.saved_tensors[:2]) for one in found)
+        found: Iterable[Tensor] = _backward(by_drawn, by_total, *ctx.saved_tensors, *ctx.rule)
+        if torch.is_grad_enabled():
+            found = (refuse_second(one, *ctx.saved_tensors[:2]) for one in found)
         return (*found, *(None,) * 9)
 
 
