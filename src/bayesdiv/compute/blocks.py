@@ -5,6 +5,7 @@ gradients themselves; noise is made again from its seed.
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -153,7 +154,8 @@ class _Plan(NamedTuple):
         # It reads that of several draws off them, which then must be exact.
         if self.noise is None or not self.learned or (self.rule is not None and len(loc) > LARGE):
             return False
-        return self.noise.samples == 1 or (self.noise.few is None and self.dtype == loc.dtype)
+        few = self.noise.few is not None
+        return few or self.noise.samples == 1 or self.dtype == loc.dtype
 
 
 class _Found(NamedTuple):
@@ -162,7 +164,8 @@ class _Found(NamedTuple):
     drawn: Tensor | None = None
     total: Tensor | None = None
     derivatives: _Gradients | None = None
-    # ε ∂ scale / ∂ rho, or of several draws ∂ log scale / ∂ rho.
+    # ε ∂ scale / ∂ rho; of several draws ∂ scale / ∂ rho where their noise is stored, else
+    # ∂ log scale / ∂ rho.
     lever: Tensor | None = None
 
 
@@ -241,6 +244,8 @@ def _of_block(
     if not keeps:
         return _Found(None, value, derivatives)
     one = rows[0]
+    if len(drawn) > 1 and noise is not None and noise.few is not None:
+        return _Found(None, value, derivatives, slope)
     if len(drawn) > 1:  # the reciprocal of the scale, 0 where it is
         one = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
     return _Found(None, value, derivatives, one if slope is None else one.mul_(slope))
@@ -277,7 +282,8 @@ def _with_draws(
 ) -> _Gradients:
     """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
     noise = cast(_Noise, plan.noise)
-    if lever is None:  # the noise is made from its seed once more
+    if lever is None or (noise.few is not None and noise.samples > 1):
+        # The noise is made from its seed once more, unless it is stored.
         one = len(by_drawn) == 1
         by_loc = by_drawn[0].to(raw.dtype) if one else by_drawn.sum(0, dtype=raw.dtype)
         by_raw = torch.zeros_like(raw) if found is None else found[1]
@@ -286,7 +292,7 @@ def _with_draws(
             for before, rows in noise.rows(start, bare):
                 for row, g in zip(rows, by_drawn[before:, start:end], strict=False):
                     by_scale.addcmul_(row, g.to(bare.dtype))
-            slope = plan.slope(bare)
+            slope = plan.slope(bare) if lever is None else lever
             by_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
         return by_loc if found is None else found[0].add_(by_loc), by_raw
     by_raw = lever
