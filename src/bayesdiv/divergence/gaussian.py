@@ -246,7 +246,7 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:
         raise RuntimeError(
-            "what is computed in one pass has no second derivative: use Quadrature() for a divergence"
+            "what one pass computes has no second derivative: for a divergence use Quadrature()"
         )
 
 
