@@ -4,11 +4,12 @@ import json
 import os
 import secrets
 import zlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,6 +23,9 @@ from bayesdiv import outliers as outliers  # whose thresholds can be read too
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.stateful import Stateful
+
 FORMAT = 1
 """Raised when the file changes so that older ones cannot be read."""
 _KEY = "bayesdiv"
@@ -32,22 +36,12 @@ class SavingError(ValueError):
     """A file that is missing, damaged, or not of this model, in one sentence."""
 
 
-class Stateful(Protocol):
-    """What a scheduler has to offer."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that it remembers."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Remember that again."""
-
-
 def save(
     path: str | os.PathLike[str],
     net: nn.Module,
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
-    scheduler: Stateful | None = None,
+    scheduler: "Stateful | None" = None,
     calibration: Sequence[calibrations.Saved] = (),
 ) -> None:
     """Write a model, and what it is trained with, into one safetensors file, whole or not at all.
@@ -55,9 +49,9 @@ def save(
     The file holds the states as tensors by name (`model/posterior.loc`, `objective/…`,
     `optimizer/…`) and, as JSON in its header, the version, the layout of the random weights, the
     kinds of posterior, prior and likelihood, the epoch and the calibration, and a checksum over
-    all of these. Random generators are not
-    part of it: `fit(seed=…)` draws the noise of an epoch from the seed and its number alone, so a
-    run that is resumed by `first=objective.epoch + 1` ends where it would have ended.
+    all of these. Random generators are not part of it: `fit(seed=…)` draws the noise of an epoch
+    from the seed and its number alone, so a run that is resumed by `first=objective.epoch + 1` ends
+    where it would have ended.
 
     Args:
         path: of the file; an existing one is replaced.
@@ -65,8 +59,7 @@ def save(
         objective: its loss, for the noise level, the multiplier of a `Constraint` and the epoch.
         optimizer: any of torch's.
         scheduler: of the learning rate, or anything with `state_dict` and `load_state_dict`.
-        calibration: what `bayesdiv.calibration` and `bayesdiv.outliers` fitted to this model, in
-            the order in which it applies.
+        calibration: what was fitted to this model, in the order in which it applies.
 
     Examples:
         >>> import tempfile, bayesdiv as bd
@@ -78,7 +71,7 @@ def save(
         True
     """
     taken = Taken()
-    parts = _parts(net, objective, optimizer, scheduler)
+    parts = _parts(model=net, objective=objective, optimizer=optimizer, scheduler=scheduler)
     head: dict[str, Any] = {
         "format": FORMAT,
         "version": bayesdiv.__version__,
@@ -104,7 +97,7 @@ def load(
     into: nn.Module,
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
-    scheduler: Stateful | None = None,
+    scheduler: "Stateful | None" = None,
 ) -> tuple[calibrations.Saved, ...]:
     """Read what `save` wrote into a model of the same layout, and into what it is trained with.
 
@@ -123,17 +116,13 @@ def load(
     """
     path = Path(path)
     head, tensors = _read(path)
-    parts = _parts(into, objective, optimizer, scheduler)
+    parts = _parts(model=into, objective=objective, optimizer=optimizer, scheduler=scheduler)
     for name in parts:
         if name not in head["states"]:
             raise SavingError(f"{path} holds no state of the {name}: load without {name}=")
-    _check_kinds(path, head, _described(into, objective))
     states = {name: given(head["states"][name], tensors) for name in parts}
-    for name in ("model", "objective"):
-        if name in parts:
-            _check_tensors(path, name, states[name], parts[name].state_dict())
-    if optimizer is not None:
-        _check_groups(path, states["optimizer"]["param_groups"], optimizer)
+    for misfit in _misfits(head, _described(into, objective), states, parts):
+        raise SavingError(f"{path} {misfit}")
     fitted = tuple(map(calibrations.Saved.from_state, head["calibration"]))
     states["model"]._metadata = given(head["metadata"], tensors)
     for name, part in parts.items():
@@ -143,59 +132,51 @@ def load(
     return fitted
 
 
-def _parts(
-    net: nn.Module,
-    objective: Objective | None,
-    optimizer: Optimizer | None,
-    scheduler: Stateful | None,
-) -> dict[str, Any]:
+def _parts(**parts: Any) -> dict[str, Any]:
     """All that has a state, by name."""
-    every = {"model": net, "objective": objective, "optimizer": optimizer, "scheduler": scheduler}
-    return {name: part for name, part in every.items() if part is not None}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def _described(net: nn.Module, objective: Objective | None) -> dict[str, Any]:
     """Layouts and kinds, in words and numbers that JSON keeps."""
     modules = bayesian_modules(net)
-    kinds: dict[str, Any] = {
-        "layout": [
-            [list(e.names), list(e.shape), list(e.order)] for m in modules for e in m.layout.entries
-        ],
+    layout = [
+        [list(e.names), list(e.shape), list(e.order)] for m in modules for e in m.layout.entries
+    ]
+    likelihood = {} if objective is None else {"likelihood": type(objective.likelihood).__name__}
+    return {
+        "layout": layout,
         "posterior": [type(module.posterior).__name__ for module in modules],
         "prior": [f"{type(m.prior).__name__} of {type(m.p()).__name__}" for m in modules],
+        **likelihood,
     }
-    if objective is not None:
-        kinds["likelihood"] = type(objective.likelihood).__name__
-    return kinds
 
 
-def _check_kinds(path: Path, head: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def _misfits(
+    head: Mapping[str, Any], here: Mapping[str, Any], states: Mapping[str, Any], parts: Any
+) -> Iterator[str]:
+    """What differs between the file and all that is to hold its states, in order."""
     for kind, own in here.items():
-        there = head.get(kind, own)
-        if there != own:
-            one, two = _first_difference(there, own)
-            raise SavingError(
-                f"{path} was saved from a model of another {kind}, {one} in place of {two}: make "
-                "the model as the saved one was made"
-            )
-
-
-def _first_difference(there: Any, here: Any) -> tuple[Any, Any]:
-    if isinstance(there, str):
-        return there, here
-    none = ["nothing"] * max(len(there), len(here))
-    pairs = zip([*there, *none], [*here, *none], strict=False)
-    return next(pair for pair in pairs if pair[0] != pair[1])
-
-
-def _check_tensors(
-    path: Path, name: str, there: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
-    for key in [*here, *there]:
-        one, two = (_kind(state.get(key)) for state in (there, here))
+        sides = [[side] if isinstance(side, str) else side for side in (head.get(kind, own), own)]
+        for one, two in zip_longest(*sides, fillvalue="nothing"):
+            if one != two:
+                yield (
+                    f"was saved from a model of another {kind}, {one} in place of {two}: make the "
+                    "model as the saved one was made"
+                )
+    for name in [name for name in ("model", "objective") if name in parts]:
+        there, own = states[name], parts[name].state_dict()
+        for key in [*own, *there]:
+            one, two = _kind(there.get(key)), _kind(own.get(key))
+            if one != two:
+                yield f"does not fit the {name}: {key} is {one} in the file and {two} here"
+    if "optimizer" in parts:
+        groups = states["optimizer"]["param_groups"], parts["optimizer"].param_groups
+        one, two = ([len(group["params"]) for group in own] for own in groups)
         if one != two:
-            raise SavingError(
-                f"{path} does not fit the {name}: {key} is {one} in the file and {two} here"
+            yield (
+                f"does not fit the optimizer: it has groups of {one} parameters in the file and of "
+                f"{two} here"
             )
 
 
@@ -203,15 +184,6 @@ def _kind(value: Any) -> str:
     if not isinstance(value, Tensor):
         return "missing" if value is None else type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-
-
-def _check_groups(path: Path, there: Sequence[Mapping[str, Any]], optimizer: Optimizer) -> None:
-    one, two = ([len(g["params"]) for g in groups] for groups in (there, optimizer.param_groups))
-    if one != two:
-        raise SavingError(
-            f"{path} does not fit the optimizer: it has groups of {one} parameters in the file and "
-            f"of {two} here"
-        )
 
 
 class Taken:
@@ -255,20 +227,17 @@ class Taken:
 
 def given(value: Any, tensors: _Tensors) -> Any:
     """A state out of JSON and tensors."""
-    if isinstance(value, list):
-        return [given(item, tensors) for item in value]
     if not isinstance(value, Mapping):
-        return value
+        return [given(item, tensors) for item in value] if isinstance(value, list) else value
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "tuple":
         return tuple(given(content, tensors))
-    return (Counter if kind == "counts" else _State)((k, given(v, tensors)) for k, v in content)
-
-
-class _State(dict[Any, Any]):
-    """A state dict that may carry the `_metadata` that torch looks for."""
+    pairs = ((key, given(item, tensors)) for key, item in content)
+    return (
+        Counter(dict(pairs)) if kind == "counts" else OrderedDict(pairs)
+    )  # with room for _metadata
 
 
 def _checksum(tensors: _Tensors, said: str) -> int:
@@ -281,10 +250,8 @@ def _checksum(tensors: _Tensors, said: str) -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` once it is whole, or is gone again.
-
-    In a folder that others write to, nobody can foresee its name and lay a link at it.
-    """
+    """A new file that takes the place of `path` once it is whole, or is gone again."""
+    # In a folder that others write to, nobody can foresee its name and lay a link at it.
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
