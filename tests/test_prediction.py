@@ -1,6 +1,7 @@
 """From a trained model to its predictions."""
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import bayesdiv as bd
 from bayesdiv import prediction
 from bayesdiv.training.batches import labelled
 
+draws_module = import_module("bayesdiv.draws")  # whose name a function has in the package
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
 
@@ -96,7 +98,7 @@ class Trunk(nn.Linear):
 )
 def test_weights_that_exceed_the_cache_are_drawn_a_few_at_a_time(limits, asked, monkeypatch):
     for name, limit in limits.items():
-        monkeypatch.setattr(prediction, name, limit)
+        monkeypatch.setattr(draws_module if name == "BUSY" else prediction, name, limit)
     module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))  # 26 weights
     net = bd.bayesianize(module, STANDARD, posterior=Counting)
     net.posterior.asked = []
@@ -111,9 +113,9 @@ def test_a_row_has_the_same_prediction_among_few_rows_and_among_many(cache, monk
     monkeypatch.setattr(prediction, "CACHE", cache)
     module = nn.Sequential(nn.Linear(8, 3), nn.Tanh(), nn.Linear(3, 1))  # 31 weights
     net = bd.bayesianize(module.double(), STANDARD)
-    x = torch.randn(prediction.BUSY // 8 + 5, 8, dtype=torch.float64)
+    x = torch.randn(draws_module.BUSY // 8 + 5, 8, dtype=torch.float64)
     found = []
-    for rows in (1, 20, prediction.BUSY // 8, len(x)):
+    for rows in (1, 20, draws_module.BUSY // 8, len(x)):
         for batch_size in (None, 7) if rows == 20 else (None,):
             torch.manual_seed(0)
             predictive = bd.predict(net, bd.Gaussian(), x[:rows], 12, batch_size=batch_size)
@@ -170,14 +172,14 @@ def test_kept_draws_predict_the_same_one_by_one_as_all_at_once(build, busy, monk
     else:
         net, x = bd.stacked([network(outputs=3) for _ in range(4)]), X.expand(4, 11, 3)
     weights = bd.draw_weights(net, 6)
-    monkeypatch.setattr(prediction, "BUSY", busy)
+    monkeypatch.setattr(draws_module, "BUSY", busy)
     predictive = bd.predict_at(net, bd.Classes(), x, weights, batch_size=5)
     wanted = bd.draws(net, x, weights, bd.Looped()).softmax(-1).mean(0)
     assert torch.allclose(predictive.probabilities, wanted, atol=1e-6)
 
 
 def test_a_deterministic_trunk_runs_once_for_all_draws_however_many_rows(monkeypatch):
-    monkeypatch.setattr(prediction, "BUSY", 0)
+    monkeypatch.setattr(draws_module, "BUSY", 0)
     monkeypatch.setattr(prediction, "CACHE", 1)
     module = nn.Sequential(Trunk(3, 5), nn.Tanh(), nn.Linear(5, 1))
     net = bd.bayesianize(module, STANDARD, where=lambda name, _: name.startswith("2."))

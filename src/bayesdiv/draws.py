@@ -134,7 +134,7 @@ class _Shared:
     def using(self, device: torch.device) -> Iterator[None]:
         with self.lock:
             if not self.users:
-                self.settings.enter_context(_attention_alone(device))
+                self.settings.enter_context(attention_alone(device))
             self.users += 1
         try:
             yield
@@ -151,7 +151,8 @@ if hasattr(os, "register_at_fork"):  # whose child has none of the threads that 
 
 
 @contextmanager
-def _attention_alone(device: torch.device) -> Iterator[None]:
+def attention_alone(device: torch.device) -> Iterator[None]:
+    """Attention by operations that `torch.vmap` and other runtimes know."""
     before = torch.backends.mha.get_fastpath_enabled()
     # Of the kernels on a GPU, the one for float32 fails in its backward pass.
     fused = [] if on_cpu(device) else [SDPBackend.FLASH_ATTENTION]
@@ -200,6 +201,7 @@ def draws(
     weights: Weights,
     over: Over | None = None,
     outputs: Outputs | None = None,
+    modules: Sequence[Bayesian] | None = None,
 ) -> Tensor:
     """Run the network for each draw of its weights: outputs, (samples, batch, …).
 
@@ -214,6 +216,7 @@ def draws(
             `torch.vmap` has no rule, `Vectorized()` otherwise.
         outputs: the tensor out of what the model returns; None takes the tensor itself, or
             its `logits`.
+        modules: the Bayesian ones of the model, if they are known already.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -222,18 +225,7 @@ def draws(
         >>> draws(net, torch.ones(5, 3), draw_weights(net, samples=10)).shape
         torch.Size([10, 5, 1])
     """
-    return draws_of(model, bayesian_modules(model), inputs, weights, over, outputs)
-
-
-def draws_of(
-    model: nn.Module,
-    modules: Sequence[Bayesian],
-    inputs: Inputs,
-    weights: Weights,
-    over: Over | None,
-    outputs: Outputs | None,
-) -> Tensor:
-    """The same as `draws`, for a model whose Bayesian modules are known."""
+    modules = bayesian_modules(model) if modules is None else modules
     take = tensor_of if outputs is None else outputs
     if not weights:
         return take(called(model, inputs)).unsqueeze(0)
@@ -287,24 +279,22 @@ def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
         return Vectorized()
     if not compiling() and _known(model) is False:
         return Looped()
-    # Looked at first, since the walk over the model costs more.
-    slow = busy(inputs, BUSY) or _channels_last(inputs)
-    return Looped() if slow and _convolves(model) and all_random(model) else None
-
-
-def _channels_last(inputs: Inputs) -> bool:
-    """Whether these are images on a GPU whose channels come last."""
-    # `torch.vmap` runs grouped convolutions over them, which are slower than one draw at a time:
-    # 28.8 against 25.4 ms for 16 draws of a ResNet-18, with channels first 19.9.
+    # `torch.vmap` runs grouped convolutions over images with channels last, on a GPU slower than one
+    # draw at a time: 28.8 against 25.4 ms for 16 draws of a ResNet-18, with channels first 19.9.
     images = [x for x in leaves(inputs) if x.dim() == 4 and on_gpu(x) and not x.is_contiguous()]
-    return any(x.is_contiguous(memory_format=torch.channels_last) for x in images)
+    last = any(x.is_contiguous(memory_format=torch.channels_last) for x in images)
+    if not (last or busy(inputs)):  # looked at first, since the walk over the model costs more
+        return None
+    entries = [entry for module in bayesian_modules(model) for entry in module.layout.entries]
+    convolves = any(len(entry.shape) > 2 for entry in entries)  # out, in and places of a filter
+    return Looped() if convolves and all_random(model) else None
 
 
-def busy(inputs: Inputs, limit: int) -> bool:
-    """Whether one draw keeps a CPU busy with inputs of more numbers than this, see `BUSY`."""
+def busy(inputs: Inputs) -> bool:
+    """Whether one draw keeps a CPU busy, see `BUSY`."""
     tensors = leaves(inputs)
     watched = bool(tensors) and on_cpu(tensors[0])
-    return watched and sum(tensor.numel() for tensor in tensors) > limit
+    return watched and sum(tensor.numel() for tensor in tensors) > BUSY
 
 
 def _single(weights: Weights) -> bool:
@@ -323,7 +313,13 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
             _has_rules.pop(model)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
     cards = [weights[0].device] if on_gpu(weights[0]) else []
-    before, random = _buffers(model), torch.get_rng_state()
+    before = [
+        (owner, name, tensor, tensor.clone())
+        for owner in model.modules()
+        for name, tensor in owner._buffers.items()
+        if tensor is not None and tensor.numel()
+    ]
+    random = torch.get_rng_state()
     on_cards = [torch.cuda.get_rng_state(card) for card in cards]
     try:
         outputs = Vectorized()(run, weights)
@@ -349,22 +345,6 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
 
 def _known(model: nn.Module) -> bool | None:
     return _has_rules.get(model, {}).get(model.training)
-
-
-def _buffers(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
-    """What a run of the model may write to, such as running means, with its values."""
-    return [
-        (owner, name, tensor, tensor.clone())
-        for owner in model.modules()
-        for name, tensor in owner._buffers.items()
-        if tensor is not None and tensor.numel()
-    ]
-
-
-def _convolves(model: nn.Module) -> bool:
-    """Whether a random weight has the axes of a convolution's filter: out, in and places."""
-    entries = (entry for module in bayesian_modules(model) for entry in module.layout.entries)
-    return any(len(entry.shape) > 2 for entry in entries)
 
 
 def all_random(model: nn.Module) -> bool:

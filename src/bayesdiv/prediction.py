@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from bayesdiv.compute.devices import on_cpu
 from bayesdiv.compute.streams import drawing, seeded, turn
 from bayesdiv.draws import (
-    BUSY,
     Inputs,
     Looped,
     Outputs,
@@ -205,7 +204,7 @@ def _outputs(
     outputs: Outputs | None,
 ) -> Tensor:
     """Outputs of all groups of draws for all parts of the rows, (samples, …, batch, …)."""
-    if over is None and busy(parts[0], BUSY) and all_random(model):
+    if over is None and busy(parts[0]) and all_random(model):
         over = Looped()  # draw by draw where one of them keeps a CPU busy
     return torch.cat(
         [

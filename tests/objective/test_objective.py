@@ -144,13 +144,6 @@ def test_settings_without_sense_are_refused(wrong, message):
         bd.Objective(bd.Gaussian(), **{"num_data": 10, **wrong})
 
 
-def test_the_objective_tells_what_it_is_made_of():
-    shown = repr(bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=10, samples=2))
-    assert "JSA(alpha=0.3), num_data=10, samples=2, strength=1.0" in shown
-    constrained = bd.Objective(bd.Gaussian(), num_data=10, strength=bd.Constraint(0.5))
-    assert "epsilon=0.5, strength=1" in repr(constrained)
-
-
 def test_a_rule_looked_up_for_one_model_is_not_used_for_another_kind():
     objective = bd.Objective(bd.Gaussian(), bd.KL(), num_data=10)
     laplace = bd.bayesianize(nn.Linear(3, 1).double(), bd.Prior(Laplace, loc=0.0, scale=1.0))

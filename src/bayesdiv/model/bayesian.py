@@ -37,12 +37,16 @@ class Whole(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return bayesian_modules(self)[0].loc.device
+        return self._first.loc.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype in which the module computes, that of its first random weight."""
-        return bayesian_modules(self)[0].dtypes[0]
+        return self._first._empty[0].dtype
+
+    @property
+    def _first(self) -> "Bayesian":
+        return next(module for module in self.modules() if isinstance(module, Bayesian))
 
 
 def _without_placeholders(
@@ -152,11 +156,6 @@ class Bayesian(Whole):
     def loc(self) -> Tensor:
         """The posterior mean of each weight."""
         return self._posterior.mean
-
-    @property
-    def dtypes(self) -> list[torch.dtype]:
-        """Of each random tensor, by every name."""
-        return [placeholder.dtype for placeholder in self._empty]
 
     @property
     def _posterior(self) -> Posterior:

@@ -78,9 +78,7 @@ def side_by_side(priors: Sequence[Prior], weights: int) -> Prior:
         values = [getattr(prior, name).reshape(-1) for prior in priors]
         if len({value.shape for value in values}) > 1:
             values = [prior.expanded(name).expand(weights) for prior in priors]
-        parameters[name] = torch.stack(
-            values
-        )  # (trials, 1), (trials, tensors) or (trials, weights)
+        parameters[name] = torch.stack(values)  # (trials, 1 or tensors or weights)
     return Prior(first.family, layout=first.layout, **parameters)
 
 
@@ -112,10 +110,6 @@ class ScaleMixture(nn.Module):
             Normal(torch.zeros_like(self.scales), self.scales, validate_args=False),
             validate_args=False,
         )
-
-    def extra_repr(self) -> str:
-        share, (wide, narrow) = self.shares[0].item(), self.scales.tolist()
-        return f"share={share:.4g}, wide={wide:.4g}, narrow={narrow:.4g}"
 
 
 @dataclass(frozen=True)

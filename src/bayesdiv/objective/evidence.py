@@ -30,13 +30,9 @@ from bayesdiv.objective.objective import Loss, Objective
 class Ratios(NamedTuple):
     """The log ratios ℓ of the draws along the first axis, with three kinds of gradient."""
 
-    # Their values are the same. `full` hangs on the posterior's parameters both through the draws
-    # and through log q; `path` through the draws alone; `score` is log q, through its parameters
-    # alone.
-
-    full: Tensor
-    path: Tensor
-    score: Tensor
+    full: Tensor  # hangs on the posterior's parameters through the draws and through log q
+    path: Tensor  # the same value, through the draws alone
+    score: Tensor  # log q, through its parameters alone
 
 
 class Method(ABC):
@@ -226,13 +222,16 @@ class Evidence(Objective):
             raise ValueError("the model must be Bayesian: a bound on the evidence needs its draws")
         outputs = draws(model, x, weights, self.over, self.outputs)  # (S, trials…, B, …)
         trials = weights[0].dim() - 2
-        log_likelihood = self._log_likelihoods(self._likely(outputs), y, trials)  # (S, trials…)
+        own = dict(self.likelihood.named_parameters())
+        if not self.method.lower_bound:
+            own = {name: value.detach() for name, value in own.items()}
+        conditional = functional_call(self.likelihood, own, (outputs,))
+        log_likelihood = self._log_likelihoods(conditional, y, trials)  # (S, trials…)
         ratios = _ratios(modules, weights, self.num_data * log_likelihood)
         loss = self.method.loss(ratios) / self.num_data
         if not self.method.lower_bound:
-            free = self.likelihood(outputs.detach())
-            own = -self._log_likelihoods(free, y, trials).mean(0)
-            loss = loss + (own - own.detach())
+            free = -self._log_likelihoods(self.likelihood(outputs.detach()), y, trials).mean(0)
+            loss = loss + (free - free.detach())
         surplus = (self.num_data * log_likelihood - ratios.full).mean(0)
         return Loss(loss, -log_likelihood.mean(0), surplus)
 
@@ -243,15 +242,6 @@ class Evidence(Objective):
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
         """Draws in the precision of the parameters, since their densities are compared."""
         return draw_weights(model, samples), None
-
-    def _likely(self, outputs: Tensor) -> Distribution:
-        if self.method.lower_bound:
-            return cast(Distribution, self.likelihood(outputs))
-        fixed = {name: value.detach() for name, value in self.likelihood.named_parameters()}
-        return cast(Distribution, functional_call(self.likelihood, fixed, (outputs,)))
-
-    def extra_repr(self) -> str:
-        return f"{self.method}, num_data={self.num_data}, samples={self.samples}"
 
 
 def _ratios(modules: Sequence[Bayesian], weights: Weights, log_likelihood: Tensor) -> Ratios:

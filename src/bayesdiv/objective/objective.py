@@ -16,7 +16,7 @@ from bayesdiv.divergence import KL, Divergence, joint
 from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.estimators import Estimator, Exact
 from bayesdiv.divergence.quadrature import Quadrature
-from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws_of, leaves, way
+from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
@@ -40,15 +40,22 @@ class Loss(NamedTuple):
     divergence: Tensor
 
 
+class _Fact(NamedTuple):
+    """What is looked up once for a Bayesian module."""
+
+    kind: _Kind
+    rule: Prepared
+    prior: Distribution | None  # where it is small and not learned
+    sources: _Sources  # what the prior was made from
+    samples: bool  # whether the rule needs the draws
+
+
 class _Known(NamedTuple):
-    """What is looked up once for a model: its Bayesian modules and the rule for each."""
+    """The Bayesian modules of a model, and what is known of each."""
 
     model: "ref[nn.Module]"
     modules: list[Bayesian]
-    rules: list[tuple[_Kind, Prepared]]
-    # Where they are small and not learned, with what they were made from.
-    priors: list["tuple[Distribution, _Sources] | None"]
-    samples: bool  # whether a rule needs the draws
+    facts: list[_Fact]
 
 
 class Objective(nn.Module):
@@ -160,7 +167,7 @@ class Objective(nn.Module):
 
     def _nll(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         modules, trials = self._bayesian(model), weights[0].dim() - 2 if weights else 0
-        made = draws_of(model, modules, x, weights, self.over, self.outputs)
+        made = draws(model, x, weights, self.over, self.outputs, modules)
         each = self._log_likelihoods(self.likelihood(made), y, trials)
         return -(each.squeeze(0) if len(each) == 1 else each.mean(0))
 
@@ -208,7 +215,8 @@ class Objective(nn.Module):
         given = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
         if any(tensor.requires_grad for tensor in given):
             return False
-        return not (self._known_of(model) or self._looked_up(model)).samples
+        known = self._known_of(model) or self._looked_up(model)
+        return not any(fact.samples for fact in known.facts)
 
     def _in_turn(
         self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
@@ -260,14 +268,10 @@ class Objective(nn.Module):
 
     def _looked_up(self, model: nn.Module) -> _Known:
         modules = bayesian_modules(model)
-        found = [module.inside(partial(self._facts, module)) for module in modules]
-        rules, priors, samples = zip(*found, strict=True) if found else ((), (), ())
-        return _Known(ref(model), modules, list(rules), list(priors), any(samples))
+        facts = [module.inside(partial(self._fact, module)) for module in modules]
+        return _Known(ref(model), modules, facts)
 
-    def _facts(
-        self, module: Bayesian
-    ) -> tuple[tuple[_Kind, Prepared], tuple[Distribution, _Sources] | None, bool]:
-        """The rule of a module, its prior if that may be kept, whether it needs the draws."""
+    def _fact(self, module: Bayesian) -> _Fact:
         q, p = module.q(), module.p()
         learned = [own for own in module.prior.parameters() if own.requires_grad]
         fixed = not learned and not [*module.prior.children()] and module.layout.size <= SMALL
@@ -275,8 +279,8 @@ class Objective(nn.Module):
         if isinstance(way, Auto) and not q.event_shape:
             way = way.choose(self.divergence.reduced(), q, p)
         samples = bool(q.event_shape) or not isinstance(way, Exact | Quadrature)
-        kept = (p, _sources(module)) if fixed else None
-        return (_kind(q, p), self._found(q, p)), kept, samples
+        kept = p if fixed else None
+        return _Fact(_kind(q, p), self._found(q, p), kept, _sources(module), samples)
 
     def _found(self, q: Distribution, p: Distribution) -> Prepared:
         """The rule for pairs like this one, of a product, of its members or of all weights."""
@@ -306,9 +310,9 @@ class Objective(nn.Module):
 
     def _rule(self, index: int, q: Distribution, p: Distribution) -> Prepared:
         """The rule looked up before, unless it was for another kind of model."""
-        rules = [] if self._known is None else self._known.rules
-        if index < len(rules) and rules[index][0] == _kind(q, p):
-            return rules[index][1]
+        facts = [] if self._known is None else self._known.facts
+        if index < len(facts) and facts[index].kind == _kind(q, p):
+            return facts[index].rule
         return self._found(q, p)
 
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
@@ -328,9 +332,11 @@ class Objective(nn.Module):
         if type(module.posterior) is not MeanField:
             drawn = module.draw(samples, autocast_dtype(module.loc.device))
             return drawn, self._total(index, module, drawn)
-        known = self._known_of(model)
-        kept = None if known is None or torch.compiler.is_compiling() else known.priors[index]
-        q, p = module.q(), (module.p() if kept is None or kept[1] != _sources(module) else kept[0])
+        known, q, p = self._known_of(model), module.q(), None
+        if known is not None and not torch.compiler.is_compiling():
+            fact = known.facts[index]
+            p = fact.prior if fact.sources == _sources(module) else None
+        p = module.p() if p is None else p
         rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
         drawn, total = rule.draw_and_total(q, p, samples, dtype)
         return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
@@ -374,10 +380,6 @@ class Objective(nn.Module):
         # sentence, is added up; so are the trials by `given`: each then learns as it would alone.
         each = each.mean(trials + 1) if counted is None else _mean_of(each, counted, trials)
         return each.flatten(trials + 1).sum(-1) if each.dim() > trials + 1 else each
-
-    def extra_repr(self) -> str:
-        known = f"{self.divergence}, num_data={self.num_data}, samples={self.samples}"
-        return f"{known}, strength={self.strength.extra_repr()}"
 
 
 class LossModule(nn.Module):

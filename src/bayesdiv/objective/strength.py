@@ -18,9 +18,10 @@ class Strength(nn.Module, ABC):
     def value(self) -> float | Tensor:
         """λ as the loss takes it, a number or one per trial."""
 
-    @abstractmethod
     def report(self) -> float:
         """λ as an epoch reports it, the mean over the trials."""
+        value = self.value()
+        return value.double().mean().item() if isinstance(value, Tensor) else float(value)
 
     def begin(self, epoch: int) -> None:
         """Take the value of this epoch, counted from 0."""
@@ -49,18 +50,12 @@ class Fixed(Strength):
     def value(self) -> float | Tensor:
         return self.each if self.number is None else self.number
 
-    def report(self) -> float:
-        return self.each.double().mean().item() if self.number is None else float(self.number)
-
     def check(self, trials: torch.Size) -> None:
         if self.each.dim() and self.each.shape != trials:
             raise ValueError(
                 f"strength given as a tensor must have shape {tuple(trials)}, one per trial, got "
                 f"{tuple(self.each.shape)}"
             )
-
-    def extra_repr(self) -> str:
-        return f"{self.value()}"
 
 
 @dataclass(frozen=True)
@@ -103,9 +98,6 @@ class Rising(Fixed):
     def begin(self, epoch: int) -> None:
         self.each.fill_(self.plan.value(epoch))
 
-    def extra_repr(self) -> str:
-        return f"{self.plan}"
-
 
 class Constraint(Strength):
     """The constraint that the paper's loss is derived from, instead of a fixed strength.
@@ -145,9 +137,6 @@ class Constraint(Strength):
         """λ, through which no gradient flows."""
         return self.strength.detach()
 
-    def report(self) -> float:
-        return self.value().double().mean().item()
-
     def term(self, divergence: Tensor, weights: int) -> Tensor:
         """A term of value 0 whose gradient by log λ is the violation, with the sign of ascent."""
         violation = divergence.detach() / weights - self.epsilon
@@ -162,19 +151,9 @@ class Constraint(Strength):
                 f"{tuple(self.trials)}: give initial=torch.ones({trials.numel()})"
             )
 
-    def extra_repr(self) -> str:
-        shown = self.value().tolist()
-        each = [shown] if isinstance(shown, float) else shown
-        return f"epsilon={self.epsilon:.4g}, strength={', '.join(f'{one:.4g}' for one in each)}"
-
 
 def as_strength(strength: float | Tensor | WarmUp | Strength) -> Strength:
-    """Any way to give a strength, behind the one protocol.
-
-    Examples:
-        >>> as_strength(0.5).value(), as_strength(WarmUp(epochs=2)).report()
-        (0.5, 0.5)
-    """
+    """Any way to give a strength, behind the one protocol."""
     if isinstance(strength, Strength):
         return strength
     return Rising(strength) if isinstance(strength, WarmUp) else Fixed(strength)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.export import Dim, ExportedProgram
 from torch.fx import Node
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bayesdiv.draws import attention_alone
 from bayesdiv.serving.expressed import expressed
 
 METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
@@ -50,18 +50,16 @@ def traced(graph: nn.Module, example: Sequence[Tensor]) -> ExportedProgram:
 @contextmanager
 def _exportable() -> Iterator[None]:
     """Attention by operations that every runtime has, no checks of values, no torch's warnings."""
-    before, checks = torch.backends.mha.get_fastpath_enabled(), Distribution._validate_args
-    torch.backends.mha.set_fastpath_enabled(False)
+    checks = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with sdpa_kernel([SDPBackend.MATH]), warnings.catch_warnings():
+        with attention_alone(torch.device("cpu")), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
         Distribution.set_default_validate_args(checks)
         log.setLevel(level)
 

@@ -4,19 +4,14 @@ Each is a value that maps a batch of images (images, channels, height, width) to
 tensor operations and torch's generator alone, so that a recorded step draws again in each replay.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-
-class Change(Protocol):
-    """A random change of images."""
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """The changed images, of the same shape and dtype."""
+Change = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -118,7 +113,7 @@ class Prepare(nn.Module):
         self,
         mean: list[float],
         scale: list[float],
-        changes: list[Change] | tuple[Change, ...] = (),
+        changes: Sequence[Change] = (),
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()

@@ -47,6 +47,7 @@ class Batches:
         drop_last: bool = False,
     ) -> None:
         self.seeds = None if isinstance(seed, int) else list(seed)
+        self._every = [seed] if isinstance(seed, int) else list(seed)
         axes = 1 if self.seeds is None else 2
         for tensor in leaves(x):
             if tensor.shape[:axes] != y.shape[:axes]:
@@ -76,12 +77,9 @@ class Batches:
 
     def places(self) -> Iterator[Tensor]:
         """Where the examples of each batch stand, (size,) or (trials, size), on their device."""
-        if self.seeds is None:
-            order = _permutation(self.rows, int(self.seed), self.epoch)  # type: ignore[arg-type]
-        else:  # one per trial, from its own seed
-            drawn = {own: _permutation(self.rows, own, self.epoch) for own in {*self.seeds}}
-            order = torch.stack([drawn[own] for own in self.seeds])
-        order = order.to(self.y.device, non_blocking=True)
+        drawn = {own: _permutation(self.rows, own, self.epoch) for own in {*self._every}}
+        order = torch.stack([drawn[own] for own in self._every])
+        order = (order[0] if self.seeds is None else order).to(self.y.device, non_blocking=True)
         return iter(order.split(self.size, -1)[: len(self)])
 
     def gathered(self, places: Tensor) -> Batch:
@@ -140,21 +138,6 @@ def labelled(label: str) -> Unpack:
         return {key: value for key, value in batch.items() if key != label}, batch[label]
 
     return unpack
-
-
-def on(device: torch.device, batch: Batch) -> Batch:
-    """The batch on a device."""
-    x, y = batch
-    moved = tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), x)
-    return moved, y.to(device, non_blocking=True)
-
-
-def own_part(batch: Batch, rank: int, world: int) -> tuple[Inputs, Tensor, float]:
-    """A process's part of a batch, and by how much it is larger than an equal part."""
-    x, y = batch
-    own = y[rank::world]
-    share = share_of(len(own), len(y), world)
-    return tree_map_only(Tensor, lambda t: t[rank::world], x), own, share
 
 
 def share_of(own: int, whole: int, world: int) -> float:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from bayesdiv.compute.devices import seen_to_fail
 from bayesdiv.compute.streams import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.objective.objective import Loss, LossModule, Objective
-from bayesdiv.training.batches import Batches, Unpack, on, own_part, pair, share_of
+from bayesdiv.training.batches import Batches, Unpack, pair, share_of
 from bayesdiv.training.checks import broken, check, finite_trials, warn
 from bayesdiv.training.places import Place
 from bayesdiv.training.steps import Eager, Step
@@ -169,7 +170,7 @@ def fit(
             sums.add(loss, size, lambda arguments=arguments: feed.opened(*arguments))  # type: ignore[misc]
             if schedule is not None:
                 schedule.step()
-        mean, trials = _with_weights_seen(sums.mean(place), model, objective, number)
+        mean, trials = sums.mean(place, model, objective)
         seconds = time.perf_counter() - began
         yield Epoch(number + 1, mean, objective.strength.report(), seconds, trials)
 
@@ -198,8 +199,11 @@ class _Loaded:
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
         place = self.place
         for found in self.batches:
-            batch = on(place.device, self.unpack(found))
-            own = batch if place.world == 1 else own_part(batch, place.rank, place.world)
+            batch = self.unpack(found)
+            own: Any = tree_map_only(Tensor, lambda t: t.to(place.device, non_blocking=True), batch)
+            if place.world > 1:
+                own = tree_map_only(Tensor, lambda t: t[place.rank :: place.world], own)
+                own = (*own, share_of(len(own[1]), len(batch[1]), place.world))
             yield own, batch[1].numel()
 
     def opened(self, *arguments: Any) -> tuple[Any, ...]:
@@ -231,9 +235,9 @@ class _Sums:
 
     def add(self, loss: Loss, size: int, data: Callable[[], tuple[Any, ...]]) -> None:
         """Add the loss of a batch of this size; on a CPU, if it is finite."""
-        total = loss.total
-        if seen_to_fail(total):
-            raise Diverged(_diagnosis(loss.nll.item(), self._where(self.count + 1), data()))
+        if seen_to_fail(loss.total):
+            where = f"batch {self.count + 1} of epoch {self.epoch + 1}"
+            raise Diverged(_diagnosis(loss.nll.item(), where, data()))
         parts = [part.detach() for part in loss]
         if self.sums:
             torch._foreach_add_(self.sums, parts, alpha=size)
@@ -242,40 +246,29 @@ class _Sums:
         self.count += 1
         self.size += size
 
-    def mean(self, place: Place) -> tuple[EpochLoss, TrialLosses | None]:
+    def mean(
+        self, place: Place, model: nn.Module, objective: Objective
+    ) -> tuple[EpochLoss, TrialLosses | None]:
+        """The means, after a look at the weights: the last step of an epoch shows in no loss."""
         if not self.sums:
             raise ValueError("batches must yield at least one batch per epoch, got none")
         whole = torch.cat([part.reshape(-1) for part in self.sums]) / self.size
         total, *rest = place.mean(whole).cpu().unbind()
         nll, divergence = torch.stack(rest).chunk(2)
         if self.sums[1].dim():
-            finite = nll.isfinite() & divergence.isfinite()
+            fine, finite = finite_trials(model), nll.isfinite() & divergence.isfinite()
             parts = [torch.where(finite, part, 0.0).sum().item() for part in (nll, divergence)]
-            return EpochLoss(total.item(), *parts), TrialLosses(nll, divergence)
+            trials = [torch.where(fine, part, torch.nan) for part in (nll, divergence)]
+            return EpochLoss(total.item(), *parts), TrialLosses(*trials)
         if not math.isfinite(total.item()):
-            raise Diverged(_diagnosis(nll.item(), self._where(), ()))
+            raise Diverged(_diagnosis(nll.item(), f"epoch {self.epoch + 1}", ()))
+        name = broken(model, objective)
+        if name is not None:
+            raise Diverged(
+                f"{name} is NaN or infinite after epoch {self.epoch + 1}, by a gradient that was: "
+                "lower the learning rate, or clip gradients"
+            )
         return EpochLoss(total.item(), nll.item(), divergence.item()), None
-
-    def _where(self, batch: int | None = None) -> str:
-        epoch = f"epoch {self.epoch + 1}"
-        return epoch if batch is None else f"batch {batch} of {epoch}"
-
-
-def _with_weights_seen(
-    losses: tuple[EpochLoss, TrialLosses | None], model: nn.Module, objective: Objective, epoch: int
-) -> tuple[EpochLoss, TrialLosses | None]:
-    """The losses, after a look at the weights: the last step of an epoch shows in no loss of it."""
-    mean, trials = losses
-    if trials is not None:
-        fine = finite_trials(model)
-        return mean, TrialLosses(*(torch.where(fine, each, torch.nan) for each in trials))
-    name = broken(model, objective)
-    if name is not None:
-        raise Diverged(
-            f"{name} is NaN or infinite after epoch {epoch + 1}, by a gradient that was: lower the "
-            "learning rate, or clip gradients"
-        )
-    return losses
 
 
 def _diagnosis(nll: float, where: str, batch: tuple[Any, ...]) -> str:
