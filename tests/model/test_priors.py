@@ -146,9 +146,6 @@ def test_auto_takes_the_draws_of_the_forward_pass_for_a_mixture():
     assert torch.equal(by_default, by_samples)
 
 
-def test_repr_of_a_mixture_tells_its_numbers():
-
-
 # Made for a module ---------------------------------------------------------------------------
 
 

@@ -222,7 +222,7 @@ class Evidence(Objective):
             raise ValueError("the model must be Bayesian: a bound on the evidence needs its draws")
         outputs = draws(model, x, weights, self.over, self.outputs)  # (S, trials…, B, …)
         trials = weights[0].dim() - 2
-        own = dict(self.likelihood.named_parameters())
+        own: dict[str, Tensor] = dict(self.likelihood.named_parameters())
         if not self.method.lower_bound:
             own = {name: value.detach() for name, value in own.items()}
         conditional = functional_call(self.likelihood, own, (outputs,))
