@@ -78,6 +78,7 @@ def warn_if_late(results: Sequence[Mapping[str, Any]], epochs: int) -> None:
 def numbers(title: str, first: str, others: Iterable[str]) -> Table:
     """An empty table: a column of names, then columns of numbers, such as metrics by their keys."""
     table = Table(title=escape(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.min_width = min(len(title), 60)  # for the title to stay in one line
     table.add_column(first, no_wrap=True)
     for key in others:
         table.add_column(metric.title(key), justify="right", no_wrap=True)

@@ -104,11 +104,11 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
         data: where its data are now, which `reloaded` checks; None where they were.
     """
     folder = Path(folder)
-    settings = opened(folder)
+    settings = _read(folder)
     if not (folder / runs.WEIGHTS).exists():
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
     runs.check_identity(folder / runs.WEIGHTS, settings)
-    experiment = _outlined(folder, settings)
+    experiment, settings = outline(folder)
     runs.load_state(folder / runs.WEIGHTS, experiment.parts)
     experiment.calibration = calibrated.read(folder)
     if data is not None:
@@ -118,37 +118,30 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
 
 def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     """A run without its weights, finished or not: its network as it began, history, settings."""
-    settings = opened(folder)
-    return _outlined(folder, settings), settings
-
-
-def opened(folder: Path) -> dict[str, Any]:
-    """The settings of a run, which must hold all that is read from them later."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise runs.RunError(f"there is no run {folder}")
-    path = folder / runs.SETTINGS
-    settings = runs.read_json(path)
-    runs.check_format(path, settings if isinstance(settings, dict) else {})
-    _check(path, settings, SETTINGS)
-    return dict(settings)
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    """The metrics of a finished run."""
-    result = runs.read_json(folder / runs.METRICS)
-    _check(folder / runs.METRICS, result, RESULT)
-    return dict(result)
-
-
-def _outlined(folder: Path, settings: Mapping[str, Any]) -> Experiment:
+    settings = _read(folder)
     try:
         experiment = _from_settings(settings)
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
         line = " ".join(str(error).split())[:300]
         raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {line}") from None
     experiment.history = runs.read_history(folder)
-    return experiment
+    return experiment, settings
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The settings of a run, which must hold all that is read from them later."""
+    if not folder.is_dir():
+        raise runs.RunError(f"there is no run {folder}")
+    path = folder / runs.SETTINGS
+    settings = runs.read_json(path)
+    runs.check_format(path, settings if isinstance(settings, dict) else {})
+    return _checked(path, settings, SETTINGS)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """The metrics of a finished run."""
+    path = folder / runs.METRICS
+    return _checked(path, runs.read_json(path), RESULT)
 
 
 def _from_settings(settings: Mapping[str, Any]) -> Experiment:
@@ -200,7 +193,7 @@ def encoder_of(settings: Mapping[str, Any]) -> Encoder:
     return Encoder.from_json(settings["encoder"])
 
 
-def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> Splits:
+def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
     """The data of a run, loaded again as its settings say, and refused if they have changed."""
     source = settings["data"]
     if "data" not in source:
@@ -219,36 +212,23 @@ def reloaded(experiment: Experiment, settings: Mapping[str, Any], name: str) -> 
         raise DataError(f"{name} does not say the {error} of its data") from None
     except (AttributeError, TypeError, OverflowError) as error:  # a number where a name must be
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
-    same = describe(experiment, splits, source)
-    for key in ("encoder", "task", "num_data", "fingerprint"):
-        if not _alike(same[key], settings[key]):
-            what = "some of its rows differ" if key == "fingerprint" else f"its {key} differs"
-            raise DataError(
-                f"{source['data']} has changed since {name} was trained: {what}; train again, or "
-                "name a file with the rows of that time with --data"
-            )
+    if fingerprint(splits) != settings["fingerprint"]:
+        raise DataError(
+            f"{source['data']} has changed since {name} was trained: some of its rows differ; "
+            "train again, or name a file with the rows of that time with --data"
+        )
     return splits
 
 
-def _alike(one: Any, two: Any) -> bool:
-    """Equal but for the last digits of numbers, which another processor may round otherwise."""
-    if isinstance(one, Mapping) and isinstance(two, Mapping):
-        return one.keys() == two.keys() and all(_alike(one[key], two[key]) for key in one)
-    if isinstance(one, list) and isinstance(two, list):
-        return len(one) == len(two) and all(map(_alike, one, two))
-    if isinstance(one, float) and isinstance(two, float):
-        return math.isclose(one, two, rel_tol=1e-9)
-    return bool(one == two)
-
-
-def _check(path: Path, content: Any, wanted: Mapping[str, Any]) -> None:
-    """Complain of the first entry of a file that is missing or of the wrong kind."""
-    if not isinstance(content, Mapping):
+def _checked(path: Path, content: Any, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file holds; complain of the first entry that is missing or of the wrong kind."""
+    if not isinstance(content, dict):
         raise runs.RunError(f"{path} is damaged: it must hold names and values")
     for name, kind in wanted.items():
         if name not in content or not fits(content[name], kind):
             got = f"got {str(content[name])[:60]!r}" if name in content else "and is missing"
             raise runs.RunError(f"{path} is damaged: {name!r} must be {_said(kind)}, {got}")
+    return content
 
 
 def made(kind: type, values: Mapping[str, Any]) -> Any:

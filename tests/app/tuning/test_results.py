@@ -6,7 +6,7 @@ import re
 import optuna
 import pytest
 
-from bayesdiv.app.tuning.results import PAGE, draw
+from bayesdiv.app.cli.tune import PAGE, draw
 from bayesdiv.app.tuning.search import Search, tune
 
 

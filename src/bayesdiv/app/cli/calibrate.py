@@ -44,7 +44,7 @@ def calibrate(settings: Namespace) -> None:
     if settings.new is not None:
         (x, y), _ = new_rows(told, settings)
     else:
-        x, y = reloaded(experiment, told, settings.run).test
+        x, y = reloaded(told, settings.run).test
         note("fitted to the test rows, so their metrics say less about new rows from now on")
     with owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind, settings.new or "")

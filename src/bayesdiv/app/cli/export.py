@@ -123,7 +123,7 @@ def _inputs(encoder: Encoder) -> str:
 def _data(experiment: Experiment, told: dict[str, object], settings: Namespace) -> Splits | None:
     """The data of the run; None where they are gone and nothing but a comparison needs them."""
     try:
-        return reloaded(experiment, told, settings.run)
+        return reloaded(told, settings.run)
     except DataError as error:
         if settings.among is not None:
             raise

@@ -1,13 +1,17 @@
 """`bayesdiv tune`: search alpha, strength, learning rate and prior width."""
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentParser, Namespace
 from optuna.distributions import FloatDistribution
+from optuna.importance import get_param_importances
+from optuna.trial import TrialState
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,21 +22,24 @@ from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.lock import owned
+from bayesdiv.app.report.search import page
 from bayesdiv.app.rounding import rounded, spread
-from bayesdiv.app.tuning import results
+from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.experiment import (
     RANGES,
     Ranges,
     Tuned,
-    given,
     outside,
+    searched,
     tune_experiment,
     with_settings,
 )
 from bayesdiv.app.tuning.population import NEAR, population, write_run
-from bayesdiv.app.tuning.search import Search, Tell, Tried, trials
+from bayesdiv.app.tuning.search import Search, Tried, opened, trials, tried_in
 from bayesdiv.divergence import JSA, Divergence
 
+BEST, TRIALS, RESULT, PAGE = "best.yaml", "trials.csv", "result.json", "search.html"
+FEWEST = 10  # finished trials that say something about importance
 Pair = tuple[Divergence, Training]
 
 
@@ -47,27 +54,19 @@ def parser() -> ArgumentParser:
     options.add_data(command)
     searched = "; its alpha is searched, that of JSA only with --alpha_range or --search optuna"
     options.add_divergence(command, "JSA", searched)
-    command.add_argument(
+    options.add_text(
+        command,
         "--search",
-        type=str,
-        help="population or optuna; if not given, a population for tables, and optuna for images "
-        "or with --aim, --folds or --storage",
+        "population or optuna; if not given, a population for tables, and optuna for images or "
+        "with --aim, --folds or --storage",
     )
-    command.add_argument(
-        "--aim",
-        type=str,
-        default="nll",
-        help="validation metric to optimise: nll for any data, accuracy or ece for classes, rmse "
-        "for a regression",
-    )
-    command.add_argument(
-        "--trials", type=int, help="total number of settings; if not given, 16, with optuna 30"
-    )
-    command.add_argument(
-        "--folds",
-        type=int,
-        help="trainings per trial, each validated on different rows; 3 if not given",
-    )
+    aims = "nll for any data, accuracy or ece for classes, rmse for a regression"
+    said = f"validation metric to optimise: {aims}"
+    command.add_argument("--aim", type=str, default="nll", help=said)
+    said = "total number of settings; if not given, 16, with optuna 30"
+    command.add_argument("--trials", type=int, help=said)
+    said = "trainings per trial, each validated on different rows; 3 if not given"
+    command.add_argument("--folds", type=int, help=said)
     how: Any = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
     for name, usual in RANGES.items():
         ends = f"{usual.low:g} {usual.high:g}"
@@ -91,7 +90,12 @@ def tune(settings: Namespace) -> None:
     splits = options.part_data(options.open_data(settings), settings, settings.seed)
     training = settled(options.training_of(settings), splits.num_data, splits.shape)
     note(*splits.notes)
-    optuna = _needs_optuna(settings, splits)
+    # What a population does not have needs Optuna.
+    beyond = settings.aim != "nll" or len(splits.shape) > 1
+    more = beyond or settings.folds is not None or settings.storage
+    optuna = settings.search == "optuna" if settings.search else bool(more)
+    if beyond and not optuna:
+        raise ValueError("a population needs a table and --aim nll: give --search optuna")
     ranges: Ranges = {**(RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
         ranges = {name: ranges[name] for name in ranges if name != "alpha"}
@@ -99,6 +103,7 @@ def tune(settings: Namespace) -> None:
             f"alpha stays {divergence.alpha}: --alpha_range 0.1 0.6 searches it too, in four times "
             "the time"
         )
+    ranges = searched(ranges, divergence, training)
     for key, value in outside(divergence, training, ranges).items():
         note(
             f"{key} is {value:g}, outside the range {ranges[key].low:g} to {ranges[key].high:g} "
@@ -110,20 +115,10 @@ def tune(settings: Namespace) -> None:
     way(settings, folder, splits, (divergence, training), ranges)
 
 
-def _needs_optuna(settings: Namespace, splits: Splits) -> bool:
-    """Whether it was asked for, by its name or by what a population does not have."""
-    if settings.search is not None:
-        return bool(settings.search == "optuna")
-    beyond = settings.aim != "nll" or len(splits.shape) > 1
-    return bool(beyond or settings.folds is not None or settings.storage)
-
-
 def _population(
     settings: Namespace, folder: Path, splits: Splits, pair: Pair, ranges: Ranges
 ) -> None:
     """Train a population, write its mixture as a run, compare it with the given settings."""
-    if len(splits.shape) > 1 or settings.aim != "nll":
-        raise ValueError("a population needs a table and --aim nll: give --search optuna")
     source, run = options.data_settings(settings), folder / "run"
     began = time.perf_counter()
     with owned(run), errors.status("training") as line:
@@ -143,46 +138,45 @@ def _population(
         beside = trainings.train(splits, *pair)[1]["test"]
     output.print(_table(grown.tried, len(grown.tried), grown.best.number, "nll", splits.name))
     tuned = Tuned(*with_settings(*pair, grown.best.settings), grown.best)
-    results.write(folder, source, tuned, grown.tried)
-    table = numbers(f"{splits.name}: test data", "", list(measured))
-    for title, found in (("population", measured), ("given settings", beside)):
-        table.add_row(title, *(spread([value]) for value in found.values()))
-    output.print(table)
+    _write(folder, source, tuned, grown.tried)
+    found = {"population": measured, "given": beside}
+    _compare(folder, f"{splits.name}: test data", grown.best, found)
     shares = ", ".join(f"trial {number} {share:.0%}" for number, share in grown.shares.items())
     say(f"Run: {run}, the average of {shares}; predict with")
     say(f"  bayesdiv predict {run} {settings.data} -o predicted.csv")
-    test = {"population": measured, "given": beside}
-    runs.write_json(folder / results.RESULT, {"best": grown.best._asdict(), "test": test})
 
 
 def _optuna(settings: Namespace, folder: Path, splits: Splits, pair: Pair, ranges: Ranges) -> None:
     """Search by Optuna, then train the best and the given settings again."""
-    (divergence, training), name = pair, f"{Path(settings.data).stem}-{type(pair[0]).__name__}"
+    name = f"{Path(settings.data).stem}-{type(pair[0]).__name__}"
     place = settings.storage or folder / "search.db"
-    how = {"trials": settings.trials or 30, "seed": settings.seed}
-    search = Search(place, name, **how)
+    search = Search(place, name, settings.trials or 30, settings.seed)
     # On another machine the same file may lie elsewhere.
     data = {**options.data_settings(settings), "data": Path(settings.data).name}
-    with runs.made(folder), _shown(search) as tell:
+    with runs.made(folder), errors.status("searching") as line:
         tuned = tune_experiment(
             splits,
-            divergence,
-            training,
+            *pair,
             search,
             aim=settings.aim,
             ranges=ranges,
             folds=3 if settings.folds is None else settings.folds,
             about={"data": data},
-            tell=tell,
+            tell=lambda tried: line.update(_count(tried, search.trials)),
         )
     tried = trials(search)
     output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
-    best = results.write(folder, options.data_settings(settings), tuned, tried)
-    results.draw(search, folder, f"validation {metric.title(settings.aim)}")
-    say(f"Trials: {folder / results.TRIALS}, drawn in {folder / results.PAGE}")
+    best = _write(folder, options.data_settings(settings), tuned, tried)
+    draw(search, folder, f"validation {metric.title(settings.aim)}")
+    say(f"Trials: {folder / TRIALS}, drawn in {folder / PAGE}")
     with errors.status("training the best settings and the given ones again"):
-        _compare(folder, splits, tuned, {"best": tuned[:2], "given": (divergence, training)})
-    say(f"Best settings: {folder / results.BEST}; train them with")
+        found = {"best": trainings.train(splits, *tuned[:2])[1]["test"]}
+        same = tuned[:2] == pair
+        found["given"] = found["best"] if same else trainings.train(splits, *pair)[1]["test"]
+    _compare(folder, f"{splits.name}: test data, trained again", tuned.best, found)
+    if tuned.best.number == 0 and same:
+        say("No trial was better than the given settings.")
+    say(f"Best settings: {folder / BEST}; train them with")
     say(f"  bayesdiv train {settings.data} {best} --out runs/{name}")
 
 
@@ -200,13 +194,6 @@ def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
             raise ValueError(f"low must be positive on a logarithmic scale, got {low}")
         found[name] = FloatDistribution(low, high, log=usual.log)
     return found
-
-
-@contextlib.contextmanager
-def _shown(search: Search) -> Iterator[Tell]:
-    """A line with the progress of the search, on a terminal."""
-    with errors.status("searching") as line:
-        yield lambda tried: line.update(_count(tried, search.trials))
 
 
 def _count(tried: Sequence[Tried], wanted: int) -> str:
@@ -235,19 +222,52 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, aim: str, title: str)
     return table
 
 
-def _compare(folder: Path, splits: Splits, tuned: Tuned, pairs: dict[str, Pair]) -> None:
-    """The test metrics of the best settings and of those given, trained with the same seed."""
-    found: dict[str, dict[str, float]] = {}
-    for which, pair in pairs.items():
-        same = found and pair == pairs["best"]
-        found[which] = found["best"] if same else trainings.train(splits, *pair)[1]["test"]
-    names = {name: RANGES[name] for name in tuned.best.settings}
-    columns = [*names, *found["best"]]
-    table = numbers(f"{splits.name}: test data, trained again", "settings", columns)
-    for which, pair in pairs.items():
-        cells = [f"{value:.3g}" for value in given(*pair, names).values()]
-        table.add_row(which, *cells, *(spread([value]) for value in found[which].values()))
+def _compare(folder: Path, title: str, best: Tried, found: dict[str, dict[str, float]]) -> None:
+    """The test metrics of what was found and of the given settings, printed and kept."""
+    table = numbers(title, "settings", list(found["given"]))
+    for which, metrics in found.items():
+        table.add_row(which, *(spread([value]) for value in metrics.values()))
     output.print(table)
-    if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
-        say("No trial was better than the given settings.")
-    runs.write_json(folder / results.RESULT, {"best": tuned.best._asdict(), "test": found})
+    runs.write_json(folder / RESULT, {"best": best._asdict(), "test": found})
+
+
+def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> str:
+    """The best settings for `bayesdiv train`, whose options are returned, and a table of trials.
+
+    `source` says where the data come from, as the command line has it. A divergence of one's own
+    is an option, since a config names no code outside bayesdiv.
+    """
+    divergence = runs.loss({"divergence": described(tuned.divergence)})
+    best = {
+        **{key: value for key, value in source.items() if value is not None and key != "data"},
+        "divergence": divergence,
+        **asdict(tuned.training),
+        "hidden": list(tuned.training.hidden),
+    }
+    options = f"--config {folder / BEST}"
+    if "." in divergence.partition(":")[0]:
+        del best["divergence"]
+        options += f" --divergence {divergence}"
+    text = f"# bayesdiv train {source['data']} {options} --out FOLDER\n"
+    runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
+    last = ("value", "state", "seconds", "reason")
+    rows = [
+        {"trial": trial.number, **trial.settings, **{name: getattr(trial, name) for name in last}}
+        for trial in tried
+        if trial.state != "waiting"
+    ]
+    table = pd.DataFrame(rows)
+    runs.write(folder / TRIALS, table.to_csv(index=False).encode())
+    return options
+
+
+def draw(search: Search, folder: Path, value: str) -> None:
+    """A page on the trials and, if enough are finished, on how much each setting matters."""
+    with opened(search) as study:
+        tried, done = tried_in(study), study.get_trials(states=(TrialState.COMPLETE,))
+        logs = {n for t in done for n, d in t.distributions.items() if getattr(d, "log", False)}
+        enough = len({trial.value for trial in done}) >= FEWEST
+        importance = get_param_importances(study) if enough else {}
+    title, best = f"{search.name}: search", search.best
+    content = page(title, value, tried, best, frozenset(logs), importance)
+    runs.write(folder / PAGE, content.encode())

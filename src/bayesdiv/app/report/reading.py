@@ -165,7 +165,7 @@ def _check_alike(one: Run, other: Run) -> None:
 
 def tested(run: Run) -> Tested:
     """A run with its test data, loaded again as its settings say; see `reloaded`."""
-    splits = reloaded(run.experiment, run.settings, run.name)
+    splits = reloaded(run.settings, run.name)
     source = run.settings["data"].get("test") or splits.name
     places = splits.test_rows or tuple(range(1, len(splits.test.y) + 1))
     predictive = run.experiment.predict(splits.test.x)

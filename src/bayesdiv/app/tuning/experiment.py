@@ -67,8 +67,7 @@ def tune_experiment(
         tell: called with all trials after each change.
     """
     asked, training = training, experiments.settled(training, splits.num_data, splits.shape)
-    ranges = searched(ranges, divergence)
-    check_ends(ranges, divergence, training)
+    ranges = searched(ranges, divergence, training)
     keys = splits.task.searched
     if aim not in keys:
         kind = tasks.name_of(splits.task)
@@ -105,19 +104,15 @@ def tune_experiment(
     return Tuned(*with_settings(divergence, asked, found.settings), found)
 
 
-def searched(ranges: Ranges, divergence: Divergence) -> Ranges:
-    """The ranges of settings that this divergence has."""
+def searched(ranges: Ranges, divergence: Divergence, training: Training) -> Ranges:
+    """The ranges of settings that this divergence has; none that it or the training refuses."""
     has_alpha = "alpha" in {f.name for f in fields(divergence)}  # type: ignore[arg-type]
     found = {name: r for name, r in ranges.items() if has_alpha or name != "alpha"}
     if not found:
         raise ValueError(f"a range must be given for one setting at least, got {dict(ranges)}")
-    return found
-
-
-def check_ends(ranges: Ranges, divergence: Divergence, training: Training) -> None:
-    """Refuse a range that the divergence or the training refuses, before anything begins."""
     for end in ("low", "high"):
-        with_settings(divergence, training, {k: getattr(r, end) for k, r in ranges.items()})
+        with_settings(divergence, training, {k: getattr(r, end) for k, r in found.items()})
+    return found
 
 
 def with_settings(
@@ -143,7 +138,7 @@ def given(divergence: Divergence, training: Training, ranges: Ranges) -> dict[st
 
 def outside(divergence: Divergence, training: Training, ranges: Ranges) -> dict[str, float]:
     """The settings given that lie outside their ranges: a search does not start with these."""
-    found = given(divergence, training, searched(ranges, divergence))
+    found = given(divergence, training, ranges)
     return {k: v for k, v in found.items() if not ranges[k].low <= v <= ranges[k].high}
 
 

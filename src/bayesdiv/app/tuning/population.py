@@ -20,21 +20,13 @@ from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.app.training import write_unlike
-from bayesdiv.app.tuning.experiment import (
-    Ranges,
-    check_ends,
-    given,
-    outside,
-    searched,
-    with_settings,
-)
+from bayesdiv.app.tuning.experiment import Ranges, given, outside, searched, with_settings
 from bayesdiv.app.tuning.search import Tried
 from bayesdiv.divergence import Divergence
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.batches import Batches
-from bayesdiv.training.best import Best
-from bayesdiv.training.fit import Diverged, Epoch, fit
+from bayesdiv.training.fit import Diverged, Epoch, EpochLoss, fit
 
 NEAR: Ranges = {
     "alpha": FloatDistribution(0.1, 0.6),
@@ -54,11 +46,8 @@ class _Trial:
 
     def __init__(self, number: int, settings: dict[str, float], experiment: Experiment) -> None:
         self.number, self.settings, self.experiment = number, settings, experiment
-        self.best, self.state = Best(**experiment.parts), "pruned"
-        own = experiment.training
-        assert own.strength is not None
-        assert own.learning_rate is not None
-        self.strength, self.rate, self.seed = own.strength, own.learning_rate, own.seed
+        self.keeper = Keeper(experiment.parts, experiment.history, experiment.optimizer(), None)
+        self.state = "pruned"
 
     @property
     def network(self) -> Bayesian:
@@ -67,26 +56,16 @@ class _Trial:
 
     @property
     def value(self) -> float:
-        return self.best.kept.score
+        return self.keeper.done.best.score
 
     def look(self, epoch: Epoch, place: int, splits: Splits) -> None:
         """Note an epoch, measured on the validation rows; the best weights are kept."""
         assert epoch.trials is not None
         found = evaluate(self.experiment, splits, splits.validation, self.experiment.watch)
         nll, held = (part[place].item() for part in epoch.trials)
-        nll += splits.task.log_scale
-        self.experiment.history.append(
-            {
-                "epoch": epoch.number,
-                "total": nll + self.strength * held / splits.num_data,
-                "nll": nll,
-                "divergence": held,
-                "strength": self.strength,
-                "seconds": epoch.seconds,
-                **{f"validation_{name}": value for name, value in found.items()},
-            }
-        )
-        self.best.after(epoch.number, found["nll"])
+        nll, strength = nll + splits.task.log_scale, self.experiment.training.strength or 0.0
+        loss = EpochLoss(nll + strength * held / splits.num_data, nll, held)
+        self.keeper.after(epoch._replace(loss=loss, strength=strength), found)
 
     def tried(self) -> Tried:
         value = self.value if math.isfinite(self.value) else None
@@ -129,25 +108,24 @@ def population(
         tell: called with the number of trials, the epoch and the number of epochs.
     """
     training = experiments.settled(training, splits.num_data, splits.shape)
-    ranges = searched(ranges, divergence)
-    check_ends(ranges, divergence, training)
+    ranges = searched(ranges, divergence, training)
     everyone = []
     for number, settings in enumerate(_settings(divergence, training, ranges, trials)):
         one = replace(training, members=1, seed=(training.seed + number) % 2**31)
         own = experiments.built(splits, *with_settings(divergence, one, settings))
         everyone.append(_Trial(number, settings, own))
-    alive, optimizer, done = everyone, None, 0
+    alive, before, done = everyone, None, 0
     for end, keep in _rungs(trials, training.length):
         epochs = range(done, end)
-        optimizer = _trained(alive, splits, training, divergence, epochs, optimizer, tell)
+        optimizer = _trained(alive, splits, training, divergence, epochs, before, tell)
         kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:keep]
-        optimizer, alive, done = optimizer.of(kept), [alive[place] for place in kept], end
+        alive, before, done = [alive[place] for place in kept], (optimizer, kept), end
     alive = [trial for trial in alive if math.isfinite(trial.value)]
     if not alive:
         raise Diverged("no trial has a finite validation NLL: narrow the ranges")
     for trial in alive:
         trial.state = "complete"
-        trial.best.restore()
+        trial.keeper.restore_best()
     x, y = splits.validation
     each = torch.stack([trial.experiment.predict(x).log_prob(y).double() for trial in alive])
     shares = shares_of(each)
@@ -163,14 +141,13 @@ def _settings(
     """The settings given, then points that fill the ranges evenly."""
     first = [] if outside(divergence, training, ranges) else [given(divergence, training, ranges)]
     engine = SobolEngine(len(ranges), scramble=True, seed=training.seed)
-    points = engine.draw(count - len(first)).double().tolist()
 
     def between(r: FloatDistribution, at: float) -> float:
         return r.low * (r.high / r.low) ** at if r.log else r.low + at * (r.high - r.low)
 
     return first + [
-        {name: between(ranges[name], at) for name, at in zip(ranges, point, strict=True)}
-        for point in points
+        {name: between(r, at) for (name, r), at in zip(ranges.items(), point, strict=True)}
+        for point in engine.draw(count - len(first)).double().tolist()
     ]
 
 
@@ -197,7 +174,7 @@ def _trained(
     training: Training,
     divergence: Divergence,
     epochs: range,
-    before: "Paced | None",
+    before: "tuple[Paced, list[int]] | None",
     tell: Tell,
 ) -> "Paced":
     """Train a stack of the trials for some epochs, and look at each now and then."""
@@ -205,21 +182,21 @@ def _trained(
     if "alpha" in alive[0].settings:
         alphas = torch.tensor([[trial.settings["alpha"]] for trial in alive])
         divergence = replace(divergence, alpha=alphas)  # type: ignore[type-var]
+    own = [trial.experiment.training for trial in alive]
     objective = Objective(
         alive[0].experiment.likelihood,
         divergence,
         num_data=splits.num_data,
-        strength=torch.tensor([trial.strength for trial in alive]),
+        strength=torch.tensor([each.strength for each in own]),
         samples=training.samples or 1,
     )
     parameters = [*model.parameters(), *objective.parameters()]
-    rates = torch.tensor([trial.rate for trial in alive])
+    rates = torch.tensor([each.learning_rate for each in own])
     optimizer = Paced(parameters, training.learning_rate or rates[0].item(), rates, before)
     x, y = (part.expand(count, *part.shape) for part in splits.train)
-    batches = Batches(x, y, training.size, [trial.seed for trial in alive])
-    schedule = scheduled(
-        optimizer, halved(training.length * len(batches)), epochs.start * len(batches)
-    )
+    batches = Batches(x, y, training.size, [each.seed for each in own])
+    rate, done = halved(training.length * len(batches)), epochs.start * len(batches)
+    schedule = scheduled(optimizer, rate, done)
     how: dict[str, Any] = {"first": epochs.start, "schedule": schedule, "seed": training.seed}
     for epoch in fit(model, objective, batches, optimizer, epochs.stop, **how):
         tell(count, epoch.number, training.length)
@@ -240,7 +217,7 @@ class Paced(torch.optim.Adam):
         parameters: those of a stack have its trials along the first of two axes.
         usual: learning rate.
         rates: one per trial.
-        before: whose moments are taken over.
+        before: the optimizer whose moments are taken over, and its trials that are left.
     """
 
     def __init__(
@@ -248,15 +225,17 @@ class Paced(torch.optim.Adam):
         parameters: Sequence[Tensor],
         usual: float,
         rates: Tensor,
-        before: "Paced | None" = None,
+        before: "tuple[Paced, list[int]] | None" = None,
     ) -> None:
         super().__init__(parameters, lr=usual, fused=True)
-        self.factors = (rates / usual)[:, None]
-        self.every = list(parameters)
+        self.factors, self.every = (rates / usual)[:, None], list(parameters)
         self.stacks = [p for p in parameters if p.dim() == 2 and len(p) == len(rates)]
-        if before is not None:
-            for old, new in zip(before.every, self.every, strict=True):
-                self.state[new] = dict(before.state[old])
+        if before is None:
+            return
+        for old, new in zip(before[0].every, self.every, strict=True):
+            left = before[1] if any(old is stack for stack in before[0].stacks) else slice(None)
+            moments = before[0].state[old].items()
+            self.state[new] = {k: v[left] if v.dim() == 2 else v for k, v in moments}
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Take Adam's step, longer or shorter in each trial."""
@@ -264,13 +243,6 @@ class Paced(torch.optim.Adam):
         super().step(closure)
         for stack, old in zip(self.stacks, before, strict=True):
             stack.data.copy_(torch.lerp(old, stack.detach(), self.factors))
-
-    def of(self, places: Sequence[int]) -> "Paced":
-        """The same with the moments of some trials alone."""
-        for stack in self.stacks:
-            moments = self.state[stack]
-            moments.update({k: v[places] for k, v in moments.items() if v.dim() == 2})
-        return self
 
 
 def shares_of(log_densities: Tensor) -> Tensor:
