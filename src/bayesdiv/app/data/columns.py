@@ -87,7 +87,7 @@ class Numeric:
         found, missing, cells = [""] * len(column), column.isna().to_numpy(), column.tolist()
         for row in np.flatnonzero(~np.isfinite(scaled)):
             rule = self.called + f" in {self.unit}" * bool(self.unit)
-            got = "none" if missing[row] else repr(_shown(cells[row]))
+            got = "none" if missing[row] else repr(label_of(cells[row]))
             if not math.isnan(values[row]):
                 rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
             found[row] = f"column {self.name!r} must hold {rule}, got {got}"
@@ -236,7 +236,7 @@ def _no_number(
     column: "Series", row: int, called: str = "numbers", remedy: str | None = None
 ) -> DataError:
     """What to say of a value that is not a number."""
-    got = f"got {_shown(column.iloc[row])!r} in row {row + 1}"
+    got = f"got {label_of(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"
     if called == "numbers" and not np.isnan(parsed(pointed(column.iloc[[row]]))).any():
         grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(column.iloc[row]))
@@ -247,10 +247,6 @@ def _no_number(
         f"correct or remove it, fill it with --impute, or drop the column with --drop {column.name}"
     )
     return DataError(f"{rule}, {got}: {remedy or usual}")
-
-
-def _shown(value: object) -> object:
-    return value if isinstance(value, str) else label_of(value)
 
 
 def _in_row(problems: list[str]) -> DataError:

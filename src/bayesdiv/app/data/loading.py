@@ -215,8 +215,9 @@ def parted(
     # Noise comes first, so that the test part is the same with and without bias.
     if isinstance(source, Table):
         noisy = add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
-    else:
-        noisy = source.noisy(noise, seed).fold(1 + seed % 5)
+    else:  # pictures from files stay bytes without noise: they may be more than memory holds
+        whole = source if source.files and not noise else source.noisy(noise, seed)
+        noisy = whole.fold(1 + seed % 5)
     return noisy if bias is None else thin(noisy, bias, seed)
 
 

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,14 +32,6 @@ MOST_FOLDERS = 10_000  # inside one; whoever names / shall not wait for all of a
 MOST_PIXELS = 50_000_000  # of a picture, looked at before it is decoded
 
 
-class Pictures(Images):
-    """Images that stay bytes as long as there is no noise: they may be more than memory holds."""
-
-    def noisy(self, noise: float, *given: Any, **how: Any) -> Images:
-        """The same where there is none."""
-        return super().noisy(noise, *given, **how) if noise else self
-
-
 class Read(NamedTuple):
     """Pictures as bytes, (pictures, 3, size, size), and for each what hindered it, or nothing."""
 
@@ -53,8 +44,7 @@ def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) ->
 
     Each is scaled until its shorter side has `size` pixels, 64 if None, and its middle is taken.
     """
-    files, names = listed(path)
-    return replace(_labelled(path, files, names, size, skip_broken), target=CLASS)
+    return _labelled(path, *listed(path), CLASS, size, skip_broken)
 
 
 def listed(path: Path) -> tuple[list[Path], list[str]]:
@@ -96,9 +86,7 @@ def of_table(
         if frame[name].isna().any():
             raise DataError(f"no value may be missing, got a missing one in column {name!r}")
     files = [path.parent / str(name) for name in frame[column]]
-    names = [str(name) for name in frame[target]]
-    found = _labelled(path, files, names, size, skip_broken)
-    return replace(found, target=target)
+    return _labelled(path, files, [*map(str, frame[target])], target, size, skip_broken)
 
 
 class New(NamedTuple):
@@ -135,25 +123,27 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
 
 
 def _labelled(
-    path: Path, files: list[Path], names: list[str], size: int | None, skip_broken: bool
+    path: Path, files: list[Path], names: list[str], target: str, size: int | None, skip: bool
 ) -> Images:
-    name, above = path.name, path if path.is_dir() else path.parent
+    """Pictures with the names of their classes; broken ones may be left out."""
     read = decoded(files, size or SIZE)
-    good = torch.tensor([not problem for problem in read.problems])
     broken = [problem for problem in read.problems if problem]
-    if broken and not skip_broken:
+    if broken and not skip:
         raise DataError(f"{broken[0]}: repair or remove it, or give --skip_broken")
-    if not good.any():
-        raise DataError(f"{name} must have a picture that can be read, got: {broken[0]}")
-    x = gathered(read.x, good.nonzero().squeeze(1)) if broken else read.x
-    kept = [kind for kind, there in zip(names, good.tolist(), strict=True) if there]
-    classes = sorted(set(kept))
-    labels = torch.tensor([classes.index(kind) for kind in kept])
+    if len(broken) == len(files):
+        raise DataError(f"{path.name} must have a picture that can be read, got: {broken[0]}")
+    good = [k for k, problem in enumerate(read.problems) if not problem]
+    x = gathered(read.x, torch.tensor(good)) if broken else read.x
+    classes = sorted({names[k] for k in good})
+    labels = torch.tensor([classes.index(names[k]) for k in good])
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
-    read_ = (file for file, there in zip(files, good.tolist(), strict=True) if there)
-    inside = (f.relative_to(above) if f.is_relative_to(above) else f for f in read_)
-    found = Pictures(x, labels, tuple(classes), _batches(labels), name, notes)
-    return replace(found, files=tuple(each.as_posix() for each in inside))
+    above = path if path.is_dir() else path.parent
+    kept = [files[k] for k in good]
+    inside = tuple(
+        (each.relative_to(above) if each.is_relative_to(above) else each).as_posix()
+        for each in kept
+    )
+    return Images(x, labels, tuple(classes), _batches(labels), path.name, notes, target, inside)
 
 
 def _batches(labels: Tensor) -> Tensor:
