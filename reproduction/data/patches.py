@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv.app.data.images import FOLDS, check_fold
-from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.tasks.classification import Classification
 
 CLASSES = ("no IDC", "IDC")
@@ -55,7 +55,8 @@ class Patches:
 
     def at(self, rows: "Rows") -> Splits:
         """The patches of these rows."""
-        return Splits.at(self.images, self.labels, rows, Classification(self.classes))
+        train, validation, test = (Part(self.images[some], self.labels[some]) for some in rows)
+        return Splits(train, validation, test, Classification(self.classes))
 
 
 class Rows(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from bayesdiv.app import runs
-from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.nets.resnet import small_stem
 from bayesdiv.app.tasks.classification import Classification
 from reproduction.images import results as images_results
@@ -45,7 +45,7 @@ def tiny_run(name, fold):
     y = torch.arange(80) % 2
     x = torch.randn(80, 3, 8, 8, generator=generator) + y.reshape(-1, 1, 1, 1) / 2
     cuts = (slice(0, 40), slice(40, 60), slice(60, 80))
-    data = Splits.at(x, y, cuts, Classification(("a", "b")))
+    data = Splits(*(Part(x[some], y[some]) for some in cuts), Classification(("a", "b")))
     setting = replace(Setting(name, **SEARCHES[name].first), learning_rate=3e-3)
     return run(data, setting, TINY, seed=fold)
 

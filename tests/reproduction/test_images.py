@@ -50,7 +50,7 @@ def tiny_data(classes=2, seed=0):
     x[y == 0, :, ::2, :] += 1
     x[y == 1, :, :, ::2] += 1
     cuts = (slice(0, 40), slice(40, 60), slice(60, 80))
-    return Splits.at(x, y, cuts, Classification(("a", "b")))
+    return Splits(*(Part(x[some], y[some]) for some in cuts), Classification(("a", "b")))
 
 
 def first_setting(name, **changes):

@@ -16,7 +16,7 @@ import torch
 
 from bayesdiv.app.data import cifar
 from bayesdiv.app.data.cifar import cifar10, cifar100
-from bayesdiv.app.data.images import noisy
+from bayesdiv.app.data.images import Images
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from command import call
@@ -353,6 +353,11 @@ def test_the_published_cifar100_is_read_whole():
 def random_images(count: int, side: int = 32) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, 3, side, side), generator=generator, dtype=torch.uint8)
+
+
+def noisy(images: torch.Tensor, *how: float, **more: object) -> torch.Tensor:
+    none = torch.zeros(len(images)).long()
+    return Images(images, none, ("one",), none, "some").noisy(*how, **more).images
 
 
 def test_noise_has_its_scale_and_is_added_to_pixels_from_zero_to_one():

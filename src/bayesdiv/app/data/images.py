@@ -68,47 +68,26 @@ class Images:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> "Images":
-        """The same with noise, see the function `noisy`; labels and batches follow to the device.
+        """Pixels in [0, 1] plus Gaussian noise, p/255 + noise·ε with ε ~ N(0, 1), drawn once.
 
+        The paper adds it at the size the images come in, before they are resized, and does not
+        clip. A seed gives the same noise whatever the device and, but for rounding, the type.
         Taken before `fold`, every fold, loss and epoch sees an image with the same noise.
         """
-        found = noisy(self.images, noise, seed, dtype=dtype, device=device)
+        if not 0 <= noise < math.inf:
+            raise DataError(f"noise must be a finite standard deviation of at least 0, got {noise}")
+        if self.images.dtype != torch.uint8:
+            raise DataError(f"images must be uint8, pixels from 0 to 255, got {self.images.dtype}")
+        generator = torch.Generator().manual_seed(seed)
+        found = torch.empty(self.images.shape, dtype=dtype, device=device or self.images.device)
+        for start in range(0, len(found), AT_A_TIME):
+            some = self.images[start : start + AT_A_TIME].float() / _WHITE
+            if noise > 0:
+                # Drawn on the CPU, since other devices have random numbers of their own.
+                some += noise * torch.randn(some.shape, generator=generator).to(some.device)
+            found[start : start + AT_A_TIME] = some
         labels, batch = self.labels.to(found.device), self.batch.to(found.device)
         return replace(self, images=found, labels=labels, batch=batch)
-
-
-def noisy(
-    images: Tensor,
-    noise: float,
-    seed: int = 0,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Pixels in [0, 1] plus Gaussian noise, p/255 + noise·ε with ε ~ N(0, 1), drawn once.
-
-    The paper adds it at the size the images come in, before they are resized, and does not clip.
-    A seed gives the same noise whatever the device and, but for rounding, the type.
-
-    Examples:
-        >>> grey = torch.full((100, 3, 32, 32), 51, dtype=torch.uint8)
-        >>> found = noisy(grey, noise=0.9, seed=1)
-        >>> found.mean(), found.std()
-        (tensor(0.2014), tensor(0.9018))
-    """
-    if not 0 <= noise < math.inf:
-        raise DataError(f"noise must be a finite standard deviation of at least 0, got {noise}")
-    if images.dtype != torch.uint8:
-        raise DataError(f"images must be uint8, pixels from 0 to 255, got {images.dtype}")
-    generator = torch.Generator().manual_seed(seed)
-    found = torch.empty(images.shape, dtype=dtype, device=device or images.device)
-    for start in range(0, len(images), AT_A_TIME):
-        some = images[start : start + AT_A_TIME].float() / _WHITE
-        if noise > 0:
-            # Drawn on the CPU, since other devices have random numbers of their own.
-            some += noise * torch.randn(some.shape, generator=generator).to(some.device)
-        found[start : start + AT_A_TIME] = some
-    return found
 
 
 def room(count: int, size: int) -> NDArray[np.uint8]:

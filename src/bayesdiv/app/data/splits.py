@@ -1,7 +1,7 @@
 """Data in three parts, ready to train on."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,21 +57,6 @@ class Splits:
     notes: tuple[str, ...] = ()
     test_rows: tuple[int, ...] = ()
     test_files: tuple[str, ...] = ()
-
-    @classmethod
-    def at(
-        cls,
-        x: Tensor,
-        y: Tensor,
-        rows: Iterable[Tensor | slice],
-        task: "Task",
-        *,
-        name: str = "",
-        notes: tuple[str, ...] = (),
-    ) -> "Splits":
-        """Inputs and targets, such as images and labels, at the rows of the three parts."""
-        train, validation, test = (Part(x[some], y[some]) for some in rows)
-        return cls(train, validation, test, task, None, name, "", notes)
 
     @property
     def parts(self) -> tuple[Part, Part, Part]:
