@@ -803,7 +803,7 @@ def others(tmp_path_factory):
     compared = comparison.page("compared", every, histories, forecasts, splits, 8)
     states = ["complete", "pruned", "failed"]
     tried = [
-        Tried(k, {"alpha": a, "strength": b}, a + b, states[k % 3], EVIL, 1.0, None)
+        Tried(k, {"alpha": a, "strength": b}, a + b, states[k % 3], EVIL, 1.0)
         for k, (a, b) in enumerate(random.random((30, 2)).tolist())
     ]
     matters = {"alpha": 0.75, "strength": 0.25}
@@ -814,7 +814,7 @@ def others(tmp_path_factory):
 
 
 def searched(*values):
-    tried = [Tried(k, {"alpha": 0.5}, v, "complete", "", 1.0, None) for k, v in enumerate(values)]
+    tried = [Tried(k, {"alpha": 0.5}, v, "complete", "", 1.0) for k, v in enumerate(values)]
     return search.page("searched", "NLL", tried, min, frozenset(), {})
 
 

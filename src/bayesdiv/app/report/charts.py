@@ -49,17 +49,6 @@ def series(runs: Iterable[tuple[str, str, str]]) -> list[Series]:
     ]
 
 
-def looks(every: Sequence[Series]) -> tuple[str, Html]:
-    """Style and data of all series, from which the page makes colours and legends."""
-    light, dark = (
-        ";".join(f"--s{place}:{hue}" for place, hue in enumerate(hues))
-        for hues in zip(*((one.light, one.dark) for one in every), strict=True)
-    )
-    style = f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    told = [{"name": one.name, "label": one.label, "dash": one.dash} for one in every]
-    return style, _script(told, id="looks")
-
-
 def _script(content: object, **attributes: object) -> Html:
     # A text that ends the script, or begins a comment, must not be seen in it.
     text = json.dumps(content, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
@@ -81,7 +70,8 @@ def by_run(known: Sequence[Tested], columns: Callable[[Tested], Columns]) -> Val
 
 def chart(title: str, said: str, values: Values, kind: str, **options: object) -> Html:
     """A figure with a chart, whose kinds and options are in `page.js`, and the table behind it."""
-    told = {"kind": kind, **options, "values": [*map(_finite, values)]}
+    finite = [{name: _finite(field) for name, field in value.items()} for value in values]
+    told = {"kind": kind, **options, "values": finite}
     return element(
         "figure",
         element("figcaption", element("b", title), said),
@@ -92,14 +82,11 @@ def chart(title: str, said: str, values: Values, kind: str, **options: object) -
     )
 
 
-def _finite(value: Mapping[str, object]) -> dict[str, object]:
+def _finite(field: object) -> object:
     """The same as JSON has it: to nine digits, and a gap where a number is not finite."""
-    return {
-        name: (float(f"{field:.9g}") if math.isfinite(field) else None)
-        if isinstance(field, float)
-        else field
-        for name, field in value.items()
-    }
+    if not isinstance(field, float):
+        return field
+    return float(f"{field:.9g}") if math.isfinite(field) else None
 
 
 def charts(*figures: Html) -> Html:
@@ -109,6 +96,12 @@ def charts(*figures: Html) -> Html:
 
 def framed(title: str, runs: Iterable[tuple[str, str, str]], parts: Iterable[Html]) -> str:
     """A page with charts of runs, given as `series` takes them."""
-    style, told = looks(series(runs))
+    every = series(runs)
+    light, dark = (
+        ";".join(f"--s{place}:{hue}" for place, hue in enumerate(hues))
+        for hues in zip(*((one.light, one.dark) for one in every), strict=True)
+    )
+    style = f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    looks = [{"name": one.name, "label": one.label, "dash": one.dash} for one in every]
     head = element("header", element("h1", title), element("p", versions()))
-    return document(title, style, head, element("main", parts), told)
+    return document(title, style, head, element("main", parts), _script(looks, id="looks"))

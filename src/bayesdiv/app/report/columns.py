@@ -6,6 +6,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Categorical
 
 from bayesdiv import metrics, quantiles
 from bayesdiv.app.data.columns import Dates, Kind, Numeric, label_of
@@ -18,7 +19,6 @@ from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.app.training import unlike
-from bayesdiv.predictive import Predictive
 
 WORK = 4_000_000  # rows times draws that permutations may take
 REPEATS = 5  # permutations of a column, as notes.toml says
@@ -54,8 +54,13 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     ]
     title, x = "Importance by permutation", "rise of the NLL (nats)"
     drawn = [chart(title, "", values, "whiskers", field="column", x=x)]
-    curves = [name for name in order if isinstance(every[name], Numeric)][:MOST_CURVES]
-    drawn += [_dependence(known, name) for name in curves]
+    task, what = known[0].splits.task, f"predicted {known[0].splits.target}"
+    if isinstance(task, Classification):
+        what = f"probability of {task.classes[_class(known[0])]}"
+    for name in [name for name in order if isinstance(every[name], Numeric)][:MOST_CURVES]:
+        values = [value for one in known for value in curve(one, name)]
+        options = {"x": name, "y": what, "dates": "date" in values[0]}
+        drawn.append(chart(f"Partial dependence on {name}", "", values, "band", **options))
     return [section("What matters", charts(*drawn))]
 
 
@@ -77,15 +82,6 @@ def importance(one: Tested) -> dict[str, Tensor]:
     return found
 
 
-def _dependence(known: Sequence[Tested], name: str) -> Html:
-    values = [value for one in known for value in curve(one, name)]
-    task, what = known[0].splits.task, f"predicted {known[0].splits.target}"
-    if isinstance(task, Classification):
-        what = f"probability of {task.classes[_class(known[0])]}"
-    dates = "date" in values[0]
-    return chart(f"Partial dependence on {name}", "", values, "band", x=name, y=what, dates=dates)
-
-
 def curve(one: Tested, name: str) -> Values:
     """The mean answer over some rows at values of a column, and its band over draws."""
     every = {column.name: (column, place) for column, place in spans(one.splits.encoder)}
@@ -93,7 +89,12 @@ def curve(one: Tested, name: str) -> Values:
     grid = one.splits.train.x[:, place].quantile(torch.linspace(0.02, 0.98, POINTS)).unique()
     x = one.part.x[:ROWS].repeat(len(grid), 1, 1)
     x[:, :, place] = grid[:, None]
-    each = _answers(one, one.run.experiment.predict(x.flatten(0, 1)))
+    predictive = one.run.experiment.predict(x.flatten(0, 1))
+    if predictive.discrete:
+        each = cast(Categorical, predictive.conditional).probs[..., _class(one)]
+    else:
+        units_of = cast(Regression, one.splits.task).to_units
+        each = units_of(quantiles.mean(predictive.conditional))
     means = each.double().unflatten(1, (len(grid), -1)).mean(-1)  # (S, values)
     # Encoded in single precision: a 0 of the file must not come back as 2.6e-07.
     step = units.scale * 1e-5
@@ -111,14 +112,6 @@ def curve(one: Tested, name: str) -> Values:
 def _class(one: Tested) -> int:
     """The class whose probability is drawn: the second of two, else the most frequent."""
     return 1 if one.splits.task.outputs == 2 else int(one.splits.train.y.mode().values)
-
-
-def _answers(one: Tested, predictive: Predictive) -> Tensor:
-    """What each draw answers, (S, rows): a probability, or a mean in the units of the target."""
-    if predictive.discrete:
-        shares: Tensor = predictive.conditional.probs  # type: ignore[attr-defined]
-        return shares[..., _class(one)]
-    return cast(Regression, one.splits.task).to_units(quantiles.mean(predictive.conditional))
 
 
 def overview(one: Tested) -> Html:
@@ -167,10 +160,11 @@ def _columns(one: Tested) -> Iterator[list[str]]:
 
 def unusual(known: Sequence[Tested]) -> Html:
     """The uncertainty of test rows beside that of rows made to be unlike them."""
-    values, cells = [], []
+    values, cells, what = [], [], "pictures" if known[0].pictures else "rows"
     for one in known:
-        usual = _epistemic(one, one.part.x[:MOST_ROWS])
-        for name, x in _sets(one):
+        sets = _sets(one, what)
+        usual = _epistemic(one, sets[f"test {what}"])
+        for name, x in sets.items():
             found = _epistemic(one, x)
             levels = torch.tensor([0.05, 0.5, 0.95], dtype=found.dtype)
             low, middle, high = found.quantile(levels).tolist()
@@ -181,31 +175,26 @@ def unusual(known: Sequence[Tested]) -> Html:
             flagged = "–" if flags is None else percent(flags.double().mean().item())
             apart = number(metrics.outlier_auroc(usual, found).item())
             cells.append([f"{one.run.name}: {name}", flagged, number(middle), apart])
-    first = known[0]
-    unit = "standard deviation"
-    unit = "mutual information (nats)" if first.predictive.discrete else unit
-    said = f"5 % to 95 % of {'pictures' if first.pictures else 'rows'}, and the median"
+    unit = "mutual information (nats)" if known[0].predictive.discrete else "standard deviation"
     options = {"field": "rows", "x": unit, "scale": {"zero": True}}
+    said = f"5 % to 95 % of {what}, and the median"
     drawn = charts(chart("Epistemic uncertainty", said, values, "whiskers", **options))
-    head = ["flagged by the check", "median uncertainty", "AUROC"]
-    what = "pictures" if first.pictures else "rows"
-    told = table(f"Unusual {what}", [what, *head], cells)
+    head = [what, "flagged by the check", "median uncertainty", "AUROC"]
+    told = table(f"Unusual {what}", head, cells)
     return section("Out of distribution", drawn, told, kind=what)
 
 
-def _sets(one: Tested) -> Iterator[tuple[str, Tensor]]:
+def _sets(one: Tested, what: str) -> dict[str, Tensor]:
     """Test rows, and rows made from them that are no such rows."""
     x = one.part.x[:MOST_ROWS]
-    what = "pictures" if one.pictures else "rows"
-    yield f"test {what}", x
     flat, random = x.flatten(1), torch.Generator().manual_seed(0)
     orders = torch.rand(flat.shape, generator=random).argsort(0)
-    yield f"shuffled {what}", flat.gather(0, orders).reshape(x.shape)
+    found = {f"test {what}": x, f"shuffled {what}": flat.gather(0, orders).reshape(x.shape)}
     places = [at.start for c, at in spans(one.splits.encoder) if isinstance(c, Numeric)]
     if x.dim() == 2 and places:
-        far = x.clone()
+        found[f"numbers {FAR:g} × as far out"] = far = x.clone()
         far[:, places] *= FAR
-        yield f"numbers {FAR:g} × as far out", far
+    return found
 
 
 def _epistemic(one: Tested, x: Tensor) -> Tensor:

@@ -85,8 +85,10 @@ def document(title: str, style: str, *body: Content) -> str:
     markup may have come from.
     """
     content = element("body", *body)
-    scripts = _scripts() if 'class="chart"' in content else []
-    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts) or "'none'"
+    vega = ("vega/vega.min.js", "vega/vega-lite.min.js", "vega/vega-interpreter.min.js")
+    scripts = [_file(name) for name in (*vega, "page.js")] if 'class="chart"' in content else []
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests) or "'none'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
     head = element(
         "head",
@@ -104,12 +106,3 @@ def document(title: str, style: str, *body: Content) -> str:
 
 def _file(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _scripts() -> list[str]:
-    vega = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.min.js")
-    return [*(_file(f"vega/{name}") for name in vega), _file("page.js")]
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -37,11 +37,8 @@ def training(runs: Sequence[Run]) -> Html:
     ]
     head = ["run", "best epoch", *map(metric.title, keys)]
     shown = table("Metrics, validation data", head, cells)
-    drawn = (
-        charts(*by_epoch(histories, runs[0].task.main, runs[0].experiment.watch))
-        if histories
-        else ""
-    )
+    main, watch = runs[0].task.main, runs[0].experiment.watch
+    drawn = charts(*by_epoch(histories, main, watch)) if histories else ""
     draws = ", ".join(sorted({f"{run.settings['training']['test_samples']}" for run in runs}))
     said = note(f"The table has the validation rows with {draws} draws, as all else on this page.")
     return section("Training", drawn, said, shown)
@@ -131,11 +128,8 @@ def _tensors(module: Bayesian) -> Iterable[tuple[dict[str, Any], ...]]:
     for entry in module.layout.entries:
         here = slice(entry.offset, entry.offset + entry.size)
         shape = " × ".join(map(str, entry.shape)) or "1"
-        about = {
-            "tensor": entry.names[0],
-            "shape": shape,
-            "prior scale": prior[here].median().item(),
-        }
+        scale = prior[here].median().item()
+        about = {"tensor": entry.names[0], "shape": shape, "prior scale": scale}
         one, two = (np.quantile(each[..., here].cpu(), LEVELS).tolist() for each in (wide, far))
         names = ("low", "middle", "high")
         yield tuple({**about, **dict(zip(names, each, strict=True))} for each in (one, two))

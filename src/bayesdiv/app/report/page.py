@@ -38,35 +38,27 @@ def on_runs(
     tell: Tell = lambda line: None,
 ) -> str:
     """The page on runs with what they predict, or with why that is not known."""
-    parts = [network.seeds(runs), *(_tested(runs, known, tell) if known else [])]
+    parts = [network.seeds(runs)]
+    if known:
+        kind = classes if isinstance(runs[0].task, Classification) else quantities
+        tell("simple models")
+        own, beside = scores.measured(known)
+        parts += [scores.verdict(known, own, beside), scores.compared(runs, own, beside)]
+        tell("calibration")
+        parts += kind.sections(known)
+        tell("columns")
+        parts += [*columns.sections(known), _examples(known, kind)]
+        tell("unusual rows")
+        parts += [columns.unusual(known), columns.overview(known[0])]
     if lost:
-        parts += [
-            problem(
-                "The data could not be loaded again, so this page has no verdict, no calibration "
-                f"and no examples: {lost}."
-            ),
-            scores.compared(runs, {}, {}),
-        ]
+        said = "The data could not be loaded again, so this page has no verdict, no calibration "
+        parts += [problem(f"{said}and no examples: {lost}."), scores.compared(runs, {}, {})]
     tell("posterior")
     parts += [network.training(runs), network.posterior(runs), network.settings(runs, known)]
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     every = [(run.name, run.label, run.loss) for run in runs]
     return framed(f"{source.name}: {named}", every, parts)
-
-
-def _tested(runs: Sequence[reading.Run], known: Sequence[reading.Tested], tell: Tell) -> list[Html]:
-    """All that needs predictions."""
-    kind = classes if isinstance(runs[0].task, Classification) else quantities
-    tell("simple models")
-    own, beside = scores.measured(known)
-    parts = [scores.verdict(known, own, beside), scores.compared(runs, own, beside)]
-    tell("calibration")
-    parts += kind.sections(known)
-    tell("columns")
-    parts += [*columns.sections(known), _examples(known, kind)]
-    tell("unusual rows")
-    return [*parts, columns.unusual(known), columns.overview(known[0])]
 
 
 def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
