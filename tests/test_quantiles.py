@@ -60,6 +60,20 @@ def test_counts_are_the_least_that_reach_the_probability(probability, dtype):
     assert found.tolist() == wanted
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_the_distribution_function_of_counts_takes_integers_too(dtype):
+    counts = torch.tensor([[0, 3, 12]])
+    overdispersed = NegativeBinomial(
+        torch.full((1, 3), 2.5).double(), torch.tensor(0.6, dtype=torch.float64)
+    )
+    for found, wanted in (
+        (overdispersed, stats.nbinom(2.5, 0.4)),
+        (Poisson(torch.full((1, 3), 4.0).double()), stats.poisson(4.0)),
+    ):
+        below = quantiles.cdf(found, counts.to(dtype)).numpy()
+        np.testing.assert_allclose(below, wanted.cdf(counts.numpy()), rtol=1e-9)
+
+
 @PROBABILITIES
 def test_counts_without_a_distribution_function_are_added_up(probability):
     total, share = torch.tensor([[3.0], [90.0]]).double(), torch.tensor([[0.3], [0.6]]).double()

@@ -71,10 +71,11 @@ def _poisson_cdf(distribution: Distribution, value: Tensor) -> Tensor:
 
 def _negative_binomial_cdf(distribution: NegativeBinomial, value: Tensor) -> Tensor:
     """P(Y ≤ k) = I_{1-p}(r, k + 1), the regularised incomplete beta function."""
+    logits_dtype = distribution.logits.dtype
     logits, count = distribution.logits.double(), distribution.total_count.double()
     whole = value.double().floor()
     below = _incomplete_beta(count, whole.clamp(min=0) + 1, logits)
-    return torch.where(whole < 0, 0.0, below).to(value.dtype)
+    return torch.where(whole < 0, 0.0, below).to(torch.promote_types(value.dtype, logits_dtype))
 
 
 def _incomplete_beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:

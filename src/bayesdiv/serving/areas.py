@@ -16,14 +16,8 @@ ENOUGH = 30.0  # e^-30 of an integrand's peak is left out
 
 
 def upper_gamma(a: Tensor, x: Tensor) -> Tensor:
-    """Q(a, x), the regularised upper incomplete gamma function, in double precision.
-
-        t = a e^v,   bend(v) = a (e^v - 1 - v)
-
-    Examples:
-        >>> upper_gamma(torch.tensor(3.0), torch.tensor(2.0))
-        tensor(0.6767, dtype=torch.float64)
-    """
+    """Q(a, x), the regularised upper incomplete gamma function, in double precision."""
+    # t = a e^v,   bend(v) = a (e^v - 1 - v)
     a, x = torch.broadcast_tensors(a.double(), x.double())
     share, each = ENOUGH / a, a.unsqueeze(-1)
     reach = (2 * share).sqrt()
@@ -38,15 +32,8 @@ def upper_gamma(a: Tensor, x: Tensor) -> Tensor:
 
 
 def students(distribution: StudentT, value: Tensor) -> Tensor:
-    """P(T ≤ value) of Student's t.
-
-        t = √df sinh v,   bend(v) = df log cosh v
-
-    Examples:
-        >>> one = StudentT(torch.tensor(1.0), 0.0, 1.0)
-        >>> students(one, torch.tensor(1.0))
-        tensor(0.7500, dtype=torch.float64)
-    """
+    """P(T ≤ value) of Student's t."""
+    # t = √df sinh v,   bend(v) = df log cosh v
     t = ((value - distribution.loc) / distribution.scale).double()
     t, df = torch.broadcast_tensors(t, distribution.df.double())
     each, high = df.unsqueeze(-1), ENOUGH / df + math.log(2)
@@ -61,15 +48,8 @@ def students(distribution: StudentT, value: Tensor) -> Tensor:
 
 
 def negative_binomial(distribution: NegativeBinomial, value: Tensor) -> Tensor:
-    """P(Y ≤ value) of counts: the regularised incomplete beta function I_{1-p}(r, value + 1).
-
-        x = sigmoid(v),   bend(v) = -r log x - b log(1 - x), less its value at the peak
-
-    Examples:
-        >>> half = NegativeBinomial(torch.tensor(1.0), torch.tensor(0.5))
-        >>> negative_binomial(half, torch.tensor(1.0))
-        tensor(0.7500, dtype=torch.float64)
-    """
+    """P(Y ≤ value) of counts: the regularised incomplete beta function I_{1-p}(r, value + 1)."""
+    # x = sigmoid(v),   bend(v) = -r log x - b log(1 - x), less its value at the peak
     a, logits = distribution.total_count.double(), distribution.logits.double()
     whole = value.double().floor()
     a, b, at = torch.broadcast_tensors(a, whole.clamp(min=0) + 1, -logits)

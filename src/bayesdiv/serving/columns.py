@@ -1,5 +1,6 @@
 """Rows of a table as they are written down, and how the graph itself encodes them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -47,7 +48,6 @@ class Category:
 
     @property
     def width(self) -> int:
-        """How many inputs of the network it fills."""
         return len(self.categories) + (self.fill is not None)
 
 
@@ -99,10 +99,7 @@ class Encoded(nn.Module):
 
     def described(self) -> list[dict[str, object]]:
         """The columns for people and programs that call the graph."""
-        told: list[dict[str, object]] = []
-        for column in self.columns:
-            kind = "number" if isinstance(column, Number) else "category"
-            told.append({"kind": kind, **asdict(column)})
-            if isinstance(column, Category):
-                told[-1]["categories"] = list(column.categories)  # as JSON has it
-        return told
+        kinds = {Number: "number", Category: "category"}
+        told = [{"kind": kinds[type(column)], **asdict(column)} for column in self.columns]
+        whole: list[dict[str, object]] = json.loads(json.dumps(told))  # lists, as a file has them
+        return whole

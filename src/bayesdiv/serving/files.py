@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 
 from bayesdiv.draws import attention_alone
-from bayesdiv.serving.expressed import expressed
+from bayesdiv.serving.areas import upper_gamma
 
 METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
 ROOM = 2**25  # bytes for all of an ONNX file but its weights: 100,000 operations
@@ -165,3 +165,56 @@ def _name(model: Any, outputs: Sequence[str]) -> None:
             value.name = f"{value.name}_inside"
     for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
+
+
+# Operations that ONNX or its runtimes lack, by others that they have.
+
+
+def _igammac(a: Tensor, x: Tensor) -> Tensor:
+    return upper_gamma(a, x).to(torch.promote_types(a.dtype, x.dtype))
+
+
+def _igamma(a: Tensor, x: Tensor) -> Tensor:
+    return (1 - upper_gamma(a, x)).to(torch.promote_types(a.dtype, x.dtype))
+
+
+def _erf(x: Tensor) -> Any:
+    """In single precision, since onnxruntime knows no other."""
+    return x.float().erf().to(x.dtype) if x.dtype == torch.float64 else NotImplemented
+
+
+def _sort(
+    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Equal values in any order."""
+    values, places = x.topk(x.shape[dim], dim, largest=descending)
+    return values, places
+
+
+def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Any:
+    """Euclidean ones, place by place."""
+    if p != 2:
+        return NotImplemented
+    return (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1).sqrt()
+
+
+aten = torch.ops.aten
+TABLE: Mapping[Any, Callable[..., Any]] = {
+    aten.igammac.default: _igammac,
+    aten.special_gammaincc.default: _igammac,
+    aten.igamma.default: _igamma,
+    aten.special_gammainc.default: _igamma,
+    aten.erf.default: _erf,
+    aten.special_erf.default: _erf,
+    aten.sort.stable: _sort,
+    aten.cdist.default: _distances,
+    aten._cdist_forward.default: _distances,
+}
+
+
+def expressed(program: ExportedProgram) -> ExportedProgram:
+    """The program with what ONNX lacks replaced, where there is any."""
+    if not any(node.target in TABLE for node in program.graph.nodes):
+        return program
+    found: ExportedProgram = program.run_decompositions(dict(TABLE))
+    return found

@@ -30,13 +30,7 @@ SECTIONS, PASSES = 4, 12
 
 @dataclass(frozen=True)
 class Units:
-    """What a target y stands for: loc + scale · y, computed in double precision.
-
-    Args:
-        loc: the target where y is 0.
-        scale: of one y.
-        name: of the unit, for readers of the metadata.
-    """
+    """What a target y stands for: loc + scale · y in units of this name, in double precision."""
 
     loc: float = 0.0
     scale: float = 1.0
@@ -107,15 +101,7 @@ def _cdf(distribution: Distribution, value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Served:
-    """What the graph makes of the draws' outputs.
-
-    Args:
-        likelihood: from outputs to a distribution.
-        level: of the interval; None leaves it out.
-        units: of targets that are numbers.
-        calibration: what was chosen on held-out rows, in the order in which it applies.
-        score: how unlike the training data a row is.
-    """
+    """What the graph makes of the draws' outputs; `score` is how unlike training rows one is."""
 
     likelihood: nn.Module
     level: float | None = 0.9
@@ -124,16 +110,13 @@ class Served:
     score: Any = outliers.mutual_information
 
     def __call__(self, outputs: Tensor, units: Tensor) -> dict[str, Tensor]:
-        """Named outputs of a batch from those of the draws, (samples, rows, …).
-
-        Units are a tensor of doubles: ONNX would round plain numbers to single precision.
-        """
+        """Named outputs of a batch from those of the draws, (samples, rows, …)."""
+        # Units are a tensor of doubles: ONNX would round plain numbers to single precision.
         predictive: Predictive = Traceable(self.likelihood(outputs))
         for cooler in self._of(Temperature):
             predictive = Traceable(cooler(predictive).conditional)
-        found = (
-            self._classes(predictive) if predictive.discrete else self._numbers(predictive, units)
-        )
+        named = self._classes if predictive.discrete else self._numbers
+        found = named(predictive, units)
         found["outlier_score"] = self.score(predictive) + 0.0  # its own output
         for limit in self._of(Threshold):
             found["unusual"] = limit.flags(found["outlier_score"])
@@ -142,23 +125,20 @@ class Served:
     def _of(self, kind: type[Any]) -> list[Any]:
         return [saved for saved in self.calibration if isinstance(saved, kind)]
 
-    def _classes(self, predictive: Predictive) -> dict[str, Tensor]:
-        found = {
-            "probabilities": predictive.probabilities,
-            "entropy": predictive.entropy,
-            "mutual_information": predictive.mutual_information,
-            "epistemic": predictive.epistemic,
-            "aleatoric": predictive.aleatoric,
-        }
+    def _classes(self, predictive: Predictive, _: Tensor) -> dict[str, Tensor]:
+        names = ("probabilities", "entropy", "mutual_information", "epistemic", "aleatoric")
+        found: dict[str, Tensor] = {name: getattr(predictive, name) for name in names}
         for sets in self._of(Sets):
             found["conformal_set"] = sets(predictive)
         return found
 
     def _numbers(self, predictive: Predictive, units: Tensor) -> dict[str, Tensor]:
         loc, scale = units[0], units[1]
-        ends = {} if self.level is None else _ends("", predictive.interval(self.level))
+        ends: dict[str, Tensor] = {}
+        if self.level is not None:
+            ends["low"], ends["high"] = predictive.interval(self.level)
         for intervals in self._of(Intervals):
-            ends |= _ends("conformal_", _conformal(intervals, predictive))
+            ends["conformal_low"], ends["conformal_high"] = _conformal(intervals, predictive)
         return {
             "mean": loc + scale * predictive.mean.double(),
             "scale": scale * predictive.variance.double().sqrt(),
@@ -166,10 +146,6 @@ class Served:
             "epistemic": scale**2 * predictive.epistemic.double(),
             "aleatoric": scale**2 * predictive.aleatoric.double(),
         }
-
-
-def _ends(before: str, ends: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    return {f"{before}low": ends[0], f"{before}high": ends[1]}
 
 
 def _conformal(intervals: Intervals, predictive: Predictive) -> tuple[Tensor, Tensor]:
@@ -186,8 +162,7 @@ def _conformal(intervals: Intervals, predictive: Predictive) -> tuple[Tensor, Te
 def check_calibration(calibration: Sequence[Saved]) -> None:
     """Complain of what a graph cannot hold: thresholds by groups, sets that draw a number."""
     for saved in calibration:
-        kinds = (Spread, Temperature, Intervals, Sets, Threshold)
-        if not isinstance(saved, kinds):
+        if not isinstance(saved, Spread | Temperature | Intervals | Sets | Threshold):
             raise TypeError(
                 f"calibration must hold what bayesdiv.calibration fitted, got {saved!r}"
             )
@@ -201,19 +176,7 @@ def check_calibration(calibration: Sequence[Saved]) -> None:
 
 
 class Graph(nn.Module):
-    """The network over its kept draws, with all that turns raw inputs into named outputs.
-
-    What no draw changes, such as a deterministic trunk, is written once by `shared`.
-
-    Args:
-        net: the trained model.
-        weights: the draws to keep.
-        served: what becomes of the outputs.
-        encoded: how raw columns are encoded; None takes inputs as the network does.
-        precision: of the stored draws.
-        outputs: the tensor out of what the network returns.
-        inputs: names of the network's arguments; None is one without a name.
-    """
+    """The network over its kept draws, with all that turns raw inputs into named outputs."""
 
     def __init__(
         self,
@@ -232,10 +195,6 @@ class Graph(nn.Module):
         self.samples = len(weights[0]) if weights else 1
         units = [served.units.loc, served.units.scale]
         self.register_buffer("units", torch.tensor(units, dtype=torch.float64))
-        self._keep(net, weights)
-
-    def _keep(self, net: nn.Module, weights: Weights) -> None:
-        """Each tensor of each draw as its own buffer, packed."""
         pairs = [
             (entry, drawn)
             for module, drawn in zip(bayesian_modules(net), weights, strict=True)
@@ -243,7 +202,7 @@ class Graph(nn.Module):
         ]
         for at, (entry, drawn) in enumerate(pairs):
             piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
-            for draw, flat in enumerate(piece):
+            for draw, flat in enumerate(piece):  # a buffer for each tensor of each draw, packed
                 for part, tensor in enumerate(self.precision.packed(entry.shaped(flat))):
                     self.register_buffer(f"w{at}_{draw}_{part}", tensor.contiguous().clone())
 
@@ -266,14 +225,13 @@ class Graph(nn.Module):
             inputs = dict(zip(self.inputs, given, strict=True))
         each = [self.bare.with_weights(self._draw(draw), inputs) for draw in range(self.samples)]
         found = self.served(torch.stack(each), self.get_buffer("units"))
-        return found if fine is None else {name: _only(fine, v) for name, v in found.items()}
-
-
-def _only(fine: Tensor, values: Tensor) -> Tensor:
-    """The values, NaN in the other rows; flags are as they are, since NaN is never inside."""
-    if values.dtype == torch.bool:
-        return values
-    return values.where(fine.reshape(-1, *(1,) * (values.dim() - 1)), math.nan)
+        if fine is None:
+            return found
+        for name, values in found.items():
+            if values.dtype != torch.bool:  # flags are as they are, since NaN is never inside
+                whole = fine.reshape(-1, *(1,) * (values.dim() - 1))
+                found[name] = values.where(whole, math.nan)
+        return found
 
 
 class _Bare(nn.Module):

@@ -24,8 +24,7 @@ class Precision(Protocol):
 class Rounded:
     """Weights in another dtype, such as bfloat16 or float16: half the file.
 
-    Args:
-        dtype: in the file; the graph computes in float32.
+    The graph computes in float32.
 
     Examples:
         >>> half = Rounded(torch.bfloat16)
@@ -36,11 +35,9 @@ class Rounded:
     dtype: torch.dtype = torch.float32
 
     def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
-        """The tensor in this dtype."""
         return (tensor.to(self.dtype),)
 
     def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
-        """In single precision."""
         return packed[0].float()
 
 
@@ -60,7 +57,6 @@ class Int8:
     """
 
     def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
-        """Whole numbers from -127 to 127, and the scale of each channel."""
         tensor = tensor.float()
         if tensor.dim() < 2:
             return (tensor,)
@@ -69,21 +65,11 @@ class Int8:
         return (tensor / scale).round().to(torch.int8), scale
 
     def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
-        """Whole numbers times the scale of their channel."""
         return packed[0] if len(packed) == 1 else packed[0].float() * packed[1]
 
 
 def rounded(net: torch.nn.Module, weights: Weights, precision: Precision) -> Weights:
-    """The draws as a file of this precision gives them back, for `predict_at`.
-
-    Examples:
-        >>> import bayesdiv as bd
-        >>> net = bd.bayesianize(torch.nn.Linear(3, 1), bd.FanIn())
-        >>> weights = bd.draw_weights(net, 20)
-        >>> moved = rounded(net, weights, Int8())[0] - weights[0]
-        >>> bool(moved.abs().max() < 0.05)
-        True
-    """
+    """The draws as a file of this precision gives them back, for `predict_at`."""
     return tuple(
         torch.stack([
             module.layout.flatten({
