@@ -9,29 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from jsonargparse import ArgumentParser, Namespace
 from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from bayesdiv.app import metric, runs
+from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.lock import owned
-from bayesdiv.app.options import (
-    add_data,
-    add_text,
-    add_training,
-    command_parser,
-    named,
-    open_data,
-    part_data,
-    training_of,
-)
 from bayesdiv.app.report import comparison
 from bayesdiv.app.rounding import spread
 from bayesdiv.app.tasks.classification import Classification
@@ -46,12 +35,12 @@ LARGE, UPDATES = 20_000, 6000
 
 
 def parser() -> ArgumentParser:
-    command = command_parser(
+    command = options.command_parser(
         "Train several losses on the same splits with several seeds, and print one table with "
         "simple scikit-learn models for comparison.",
         "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
     )
-    add_data(command)
+    options.add_data(command)
     command.add_argument(
         "--divergences",
         type=str,
@@ -59,19 +48,11 @@ def parser() -> ArgumentParser:
         default=["KL", "JSG:0.1", "JSA:0.5", "deterministic"],
         help="losses to compare, with alpha after a colon; deterministic is a plain network",
     )
-    command.add_argument(
-        "--seeds",
-        type=int,
-        help="repetitions, each with its own split and weights; 3 if not given, or 1 for tables "
-        "of 20,000 training rows or more",
-    )
-    add_text(
-        command,
-        "--out",
-        "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
-        "that exists)",
-    )
-    add_training(command, skip={"seed", "pretrained"})
+    said = "repetitions, each with its own split and weights; 3 if not given, or 1 for tables of "
+    command.add_argument("--seeds", type=int, help=f"{said}20,000 training rows or more")
+    said = "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
+    options.add_text(command, "--out", f"{said}that exists)")
+    options.add_training(command, skip={"seed", "pretrained"})
     return command
 
 
@@ -79,25 +60,24 @@ def compare(settings: Namespace) -> None:
     """Train several losses on the same splits and print one table."""
     if settings.seeds is not None and settings.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {settings.seeds}")
-    losses = {name: named(name) for name in dict.fromkeys(settings.divergences)}
-    training = training_of(settings)
+    losses = {name: options.named(name) for name in dict.fromkeys(settings.divergences)}
+    training = options.training_of(settings)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
     histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
     diverged: dict[str, list[str]] = {}
     predictions: dict[str, list[tuple[Predictive, Tensor]]] = {}
-    source = open_data(settings)
-    splits = part_data(source, settings, seed=0)
+    source = options.open_data(settings)
+    splits = options.part_data(source, settings, seed=0)
     note(*splits.notes)
     training = _in_minutes(settings, training, splits)
     plain = {key: value for key, value in settings.as_dict().items() if value is not None}
     folder = _free_folder(settings)
     beside: dict[str, list[dict[str, Any]]] = {}
     with owned(folder), Pace(settings.seeds * len(losses)) as pace:
-        _try_disk(folder, plain)
         for divergence in losses.values():
             _warm_up(splits, divergence, training)
         for seed in range(settings.seeds):
-            splits = part_data(source, settings, seed=seed)
+            splits = options.part_data(source, settings, seed=seed)
             for name, result in baselines(splits, seed).items():
                 beside.setdefault(name, []).append(result)
             for name, divergence in losses.items():
@@ -162,19 +142,12 @@ def _free_folder(settings: Namespace) -> Path:
     return next(folder for folder in every if not (folder / NUMBERS).exists())
 
 
-def _try_disk(folder: Path, content: object) -> None:
-    """A disk that is full or cannot be written to is noticed before anything is trained."""
-    trial = folder / f".{NUMBERS}.trial"
-    runs.write_json(trial, content)
-    trial.unlink()
-
-
 def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) -> None:
     """A batch trained and forgotten: what is loaded at a first step is not a loss's own time."""
     few = Part(*(tensor[: training.batch_size or 64] for tensor in splits.train))
     # Not every class need be among a few rows, so none is balanced.
     once = replace(training, epochs=1, test_samples=2, balance=False)
-    with contextlib.suppress(Diverged), torch.random.fork_rng(devices=[]):
+    with contextlib.suppress(Diverged):
         trainings.train(replace(splits, train=few, validation=few, test=few), divergence, once)
 
 
@@ -184,54 +157,35 @@ def _comparison_table(
     settings: Namespace,
     splits: Splits,
 ) -> Table:
-    """A row per loss and per simple model."""
-    every = {**results, **beside}
-    ended = [run["test"] for found in every.values() for run in found]
+    """A row per loss and per simple model; the best beyond doubt of a metric is marked."""
+    every, seeds = {**results, **beside}, settings.seeds
+    tests = {name: [run["test"] for run in found] for name, found in every.items()}
+    ended = [run for found in tests.values() for run in found]
     keys = list(dict.fromkeys(key for run in ended for key in run))
-    how = " (mean ± standard deviation over seeds)" if settings.seeds > 1 else ""
+    how = " (mean ± standard deviation over seeds)" if seeds > 1 else ""
     table = numbers(f"{splits.name}: test data{how}", "loss", [*keys, "seconds"])
-    best = {key: _best(key, every, settings.seeds, splits) for key in keys}
+    best, values = {}, {}
+    for key in keys:
+        values[key] = {n: [run[key] for run in found if key in run] for n, found in tests.items()}
+        whole = {name: each for name, each in values[key].items() if len(each) == seeds}
+        best[key] = metric.clearly_best(key, whole, len(splits.test.y) / splits.num_data)
     for name, found in every.items():
-        table.add_row(*_row(name, found, keys, best, settings.seeds))
+        cells = ["diverged"] * len(keys) + [""]
+        if found:
+            texts = {key: spread(values[key][name]) if values[key][name] else NONE for key in keys}
+            cells = [
+                f"[bold green]{t}*[/]" if name == best[k] else f"{t} " for k, t in texts.items()
+            ]
+            seconds = statistics.mean(run["seconds"] for run in found)
+            cells.append(f"{seconds:.{1 if seconds >= 1 else 2}f}")
+        lost = f" ({seeds - len(found)} of {seeds} diverged)" if 0 < len(found) < seeds else ""
+        table.add_row(escape(name + lost), *cells)
         if beside and name == list(results)[-1]:
             table.add_section()
     lacking = [key for key in keys if any(key not in run for run in ended)]
-    won = any(best.values()) if settings.seeds > 1 else None
+    won = any(best.values()) if seeds > 1 else None
     table.caption = escape(_caption(keys, splits, won, lacking))
     return table
-
-
-def _best(
-    key: str, every: Mapping[str, list[dict[str, Any]]], seeds: int, splits: Splits
-) -> str | None:
-    """The row that is best beyond doubt, of those that have the metric for every seed."""
-    values = {
-        name: [run["test"][key] for run in found if key in run["test"]]
-        for name, found in every.items()
-    }
-    whole = {name: each for name, each in values.items() if len(each) == seeds}
-    return metric.clearly_best(key, whole, len(splits.test.y) / splits.num_data)
-
-
-def _row(
-    name: str,
-    found: Sequence[Mapping[str, Any]],
-    keys: Sequence[str],
-    best: Mapping[str, str | None],
-    seeds: int,
-) -> list[str]:
-    """The cells of a loss or a simple model."""
-    if not found:
-        return [escape(name), *("diverged" for _ in keys), ""]
-    cells = []
-    for key in keys:
-        values = [run["test"][key] for run in found if key in run["test"]]
-        text = spread(values) if values else NONE
-        cells.append(f"[bold green]{text}*[/]" if name == best[key] else f"{text} ")
-    seconds = statistics.mean(run["seconds"] for run in found)
-    lost = seeds - len(found)
-    label = f"{name} ({lost} of {seeds} diverged)" if lost else name
-    return [escape(label), *cells, f"{seconds:.{1 if seconds >= 1 else 2}f}"]
 
 
 def _caption(keys: Sequence[str], splits: Splits, won: bool | None, lacking: Sequence[str]) -> str:
