@@ -29,7 +29,6 @@ ORDER = ("compare", "train")  # what to start with comes first in the list of co
 DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
 EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
 GOES_ON = {"train", "tune"}  # commands that resume where they were stopped
-_MISTAKES = (argparse.ArgumentTypeError, ValueError, TypeError, RecursionError)  # in arguments
 UNFORESEEN = 70  # exit code of our own mistakes, EX_SOFTWARE of sysexits.h
 
 
@@ -53,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(code_of(stop))
     except MemoryError:
         complain("there is not enough memory for this: use fewer rows, units or samples")
+    except OSError as error:  # such as a name that is too long for a file
+        complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+    except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
+        complain(str(error))
     except Exception as error:
         said = f"{type(error).__name__}: {error}"[:200]
         descriptor, kept = tempfile.mkstemp(prefix="bayesdiv-")  # for its user's eyes alone
@@ -80,18 +83,11 @@ def _run(arguments: Sequence[str]) -> None:
         check(arguments)
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(list(arguments)))
-    except OSError as error:  # such as a name that is too long for a file
-        complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
     except OverflowError:
         complain("a number in an argument or in the config is too large")
-    except (*_MISTAKES, ArgumentError) as error:
-        complain(_plain(str(error), arguments[0]))
-    try:
-        getattr(_module(settings.command), settings.command)(settings[settings.command])
-    except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
-        complain(str(error))
-    except OSError as error:
-        complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+    except (argparse.ArgumentTypeError, ValueError, TypeError, RecursionError, ArgumentError) as e:
+        complain(_plain(str(e), arguments[0]))
+    getattr(_module(settings.command), settings.command)(settings[settings.command])
 
 
 def commands() -> dict[str, str]:
@@ -148,16 +144,24 @@ def _module(command: str) -> Any:
 
 
 def _plain(message: str, command: str) -> str:
-    r"""The sentence in a parser's message that a user of a command can act on.
-
-    Examples:
-        >>> _plain("Parser key \"epochs\":\n  Expected a <class 'int'>. Got value: many", "train")
-        'epochs must be of type int, got many'
-        >>> _plain("unrecognized arguments: --epoc 3", "train")
-        'train has no option --epoc; did you mean --epochs?'
-    """
+    """The sentence in a parser's message that a user of a command can act on."""
+    own = _module(command).parser()
     if surplus := re.search(r"[Uu]nrecognized arguments: (\S+)", message):
-        return _surplus(command, surplus[1].partition("=")[0])
+        given = surplus[1].partition("=")[0]
+        if not given.startswith("-"):
+            return f"{command} does not take {given!r}; see bayesdiv {command} --help"
+        known = {
+            name.lstrip("-"): name for action in own._actions for name in action.option_strings
+        }
+        close = difflib.get_close_matches(given.lstrip("-"), known, n=1, cutoff=0.65)
+        hint = f"did you mean {known[close[0]]}?" if close else f"see bayesdiv {command} --help"
+        return f"{command} has no option {given}; {hint}"
+    if left_out := re.search(r"arguments are required: (.*)", message):
+        by_place = {action.dest for action in own._actions if not action.option_strings}
+        names = [name.partition(".")[2] for name in left_out[1].split(", ")]
+        shown = [name.upper() if name in by_place else f"--{name}" for name in names]
+        listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+        return f"{command} needs {listed}, as in: {own.epilog.removeprefix('Example: ')}"
     message = re.sub(r"^argument --[\w.]+: ", "", message)
     lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
     told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
@@ -170,31 +174,4 @@ def _plain(message: str, command: str) -> str:
     ):
         if found := re.search(rf'key "([\w.]+)".*{pattern}', message, re.S):
             return f"{found[1]} must be {rule} {found[2]}, got {found[3]}"
-    if left_out := re.search(r"arguments are required: (\w+)\.(.*)", message):
-        return _needed(left_out[1], left_out[2].split(f", {left_out[1]}."))
     return re.sub(rf"\b({'|'.join(commands())})\.", "--", "; ".join(lines[:2]))
-
-
-def _surplus(command: str, given: str) -> str:
-    """What to say of an option that a command does not have."""
-    if not given.startswith("-"):
-        return f"{command} does not take {given!r}; see bayesdiv {command} --help"
-    actions = _module(command).parser()._actions
-    known = {name.lstrip("-"): name for action in actions for name in action.option_strings}
-    close = difflib.get_close_matches(given.lstrip("-"), known, n=1, cutoff=0.65)
-    hint = f"did you mean {known[close[0]]}?" if close else f"see bayesdiv {command} --help"
-    return f"{command} has no option {given}; {hint}"
-
-
-def _needed(command: str, names: Sequence[str]) -> str:
-    """What a command lacks, as it is given: by its place alone, or after the name of an option.
-
-    Examples:
-        >>> _needed("show", ["run"])
-        'show needs RUN, as in: bayesdiv show runs/diabetes'
-    """
-    own = _module(command).parser()
-    by_place = {action.dest for action in own._actions if not action.option_strings}
-    shown = [name.upper() if name in by_place else f"--{name}" for name in names]
-    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-    return f"{command} needs {listed}, as in: {own.epilog.removeprefix('Example: ')}"
