@@ -19,7 +19,7 @@ from bayesdiv.divergence import (
     closed_form,
 )
 from bayesdiv.model.posteriors.mean_field import MeanField, Point
-from bayesdiv.objective.evidence import ChiVI, Method, RenyiVI, TotalVariationVI
+from reproduction.evidence import ChiVI, Method, RenyiVI, TotalVariationVI
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ TOY = Protocol(trials=3, epochs=5, candidates=2, search_samples=2, test_samples=
 TOY_SETS = ("yacht",)
 UNITS = {"rmse": "the units of the target", "nll": "nats"}
 CAVEAT = (
-    "χ-VI and TV-VI are our own estimators (bayesdiv.objective.evidence) over 100 draws of several "
+    "χ-VI and TV-VI are our own estimators (reproduction.evidence) over 100 draws of several "
     "hundred weights. One draw dominates the others, so they hardly train; this says nothing about "
     "the published columns."
 )

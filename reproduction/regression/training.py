@@ -19,13 +19,13 @@ from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.mean_field import Point
 from bayesdiv.model.priors import Prior
-from bayesdiv.objective.evidence import Evidence
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
 from bayesdiv.training.batches import Batches
 from bayesdiv.training.fit import fit
 from bayesdiv.training.steps import Recorded
 from reproduction.contenders import Contender
+from reproduction.evidence import Evidence
 from reproduction.regression.rows import Rows
 
 

@@ -7,8 +7,8 @@ from torch.distributions import Normal
 
 import bayesdiv as bd
 from bayesdiv.compute import blocks
-from bayesdiv.objective.evidence import Evidence, RenyiVI
 from bayesdiv.training.steps import Recorded
+from reproduction.evidence import Evidence, RenyiVI
 
 TRIALS, ROWS, INPUTS, EPOCHS = 3, 20, 4, 4
 

@@ -1,1 +1,1 @@
-"""What is minimised: the loss, its strength, and rival bounds on the evidence."""
+"""What is minimised: the loss, and its strength."""

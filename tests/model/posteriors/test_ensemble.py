@@ -10,7 +10,7 @@ from torch.distributions import Normal
 
 import bayesdiv as bd
 from bayesdiv.model.posteriors.ensemble import shuffled
-from bayesdiv.objective.evidence import ELBO, Evidence
+from reproduction.evidence import ELBO, Evidence
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.objective.evidence import (
+from reproduction.evidence import (
     ELBO,
     ChiVI,
     Evidence,
