@@ -5,24 +5,23 @@ from functools import partial
 from statistics import fmean
 
 from bayesdiv.app.plots import COLOURS
-from benchmarks.field import page, tables
+from benchmarks.field import page
 from tools.figures import blank, svg
 from tools.ink import INK
 
-_OURS = {"λKL": "KL", "JS-G": "JSG", "JS-A": "JSA"}
+_OURS = {"KL": "KL", "JS-G": "JSG", "JS-A": "JSA"}
 
 
-def drawn(case: str, name: str) -> str:
+def drawn(name: str, found: dict[str, list[float]]) -> str:
     """One score: a dot per seed, a line at the mean, a row per method; ours are coloured."""
-    found = page.points(tables.read(page.FIELD), case, name)
     figure, (axes,) = blank(1)
     for place, (title, values) in enumerate(reversed(found.items())):
-        ours = next((own for start, own in _OURS.items() if title.startswith(start)), None)
+        ours = next((own for word, own in _OURS.items() if word in title), None)
         colour = INK if ours is None else COLOURS[ours]
         axes.plot(values, [place] * len(values), "o", color=colour, markersize=5, alpha=0.6)
         axes.plot(fmean(values), place, "|", color=colour, markersize=16, markeredgewidth=2)
     axes.set_yticks(range(len(found)), list(reversed(found)), fontsize=10)
-    axes.set_title(dict(page.DRAWN)[name], color=INK, fontsize=11)
+    axes.set_title(page.TITLES_DRAWN[name], color=INK, fontsize=11)
     axes.grid(axis="x", color=INK, alpha=0.25)
     axes.margins(y=0.08)
     return svg(figure)
@@ -30,10 +29,4 @@ def drawn(case: str, name: str) -> str:
 
 def field_figures() -> dict[str, Callable[[], str]]:
     """Every drawing of the page by its name."""
-    results = tables.read(page.FIELD)
-    cases = [case for case in page.HEADINGS if page.of_case(results, case)]
-    return {
-        f"field-{case}-{name}": partial(drawn, case, name)
-        for case in cases
-        for name, _ in page.DRAWN
-    }
+    return {name: partial(drawn, name, found) for name, found in page.drawings().items()}

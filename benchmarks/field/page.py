@@ -6,13 +6,15 @@ Its figures are drawn by tools/field.py when the documentation is built. A test 
 anew.
 """
 
+import math
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.field import tables
-from benchmarks.field.tables import COLUMNS, TITLES, Column, Result, difference
+from benchmarks.field.tables import COLUMNS, TITLES, Column, Difference, Result, difference
 from benchmarks.pretrained import tables as pretrained
-from benchmarks.pretrained.tables import verdict
+from benchmarks.pretrained.tables import markdown, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "concepts" / "what-it-buys.md"
@@ -29,34 +31,41 @@ SEEDS = {"clean": 3, "images1000": 5, "noise40": 5}  # wanted; the other cases a
 SHOWN = [name for name in TITLES if not name.endswith("_mean")]
 OURS = [name for name in SHOWN if name.startswith(("kl", "jsg", "jsa"))]
 RIVALS = ("sgd", "swag", "ivon", "kl_natural")
-WANTED = [name for name in SHOWN if not name.startswith("ensemble")]
-# What is compared, and which way is better.
+WANTED = [name for name in SHOWN if not name.startswith("ensemble") and name != "kl"]
+# What is compared, what it is called there, and which way is better.
 BETTER = {
-    "accuracy, %": 1,
-    "NLL": -1,
-    "ECE": -1,
-    "AURC": -1,
-    "AUROC CIFAR-100": 1,
-    "shift: NLL": -1,
+    "accuracy, %": ("accuracy, points", 1),
+    "NLL": ("NLL", -1),
+    "ECE": ("ECE", -1),
+    "AURC": ("AURC", -1),
+    "AUROC CIFAR-100": ("AUROC CIFAR-100", 1),
+    "shift: NLL": ("NLL under shift", -1),
 }
-# What a difference is called in a sentence, with its unit, where the column's title does not fit.
-SAID = {
-    "accuracy, %": ("accuracy", " points"),
-    "AUROC CIFAR-100": ("AUROC for CIFAR-100", ""),
-    "shift: NLL": ("NLL under shift", ""),
-}
+WORDS = {"ahead": "better", "behind": "worse", "undecided": ""}
+COMPARED = [column for column in COLUMNS if column.title in BETTER]
+IN_TABLE = [*COMPARED, next(column for column in COLUMNS if column.title == "s per epoch")]
 INTRO = """# What a Bayesian network buys you
 
 This page compares one Bayesian network with other ways to get uncertainty, wins and losses alike.
-ResNet-18 learns CIFAR-10 for the same number of epochs with every method; for each method the best
-of six settings was chosen on validation images. Every number here is computed from the committed
-results in `benchmarks/field` and `benchmarks/pretrained`, and a test computes them again. ± is the
-standard deviation between seeds; a difference counts as a win or a loss only if its paired 95 %
-interval excludes 0. Negative differences are better for NLL, ECE and AURC, positive ones for
-accuracy and AUROC.
+ResNet-18 learns CIFAR-10 for the same number of epochs with every method, each with the best of
+six settings on validation images. In the tables ± is the standard deviation between seeds; where
+methods are compared, a difference is followed by the half width of its paired 95 % interval, and
+the word *better* or *worse* is there only if the interval excludes 0. That happens by chance in one
+of twenty comparisons, and there are many here.
 
-The settings of JS-G are those of `bayesdiv train cifar10 --net resnet18 --out runs/first`;
+Every number is computed from committed results, and a test computes them again. More columns are in
+`benchmarks/field/results/tables.md` and `benchmarks/pretrained/results/tables.md`. The settings of
+JS-G are those of `bayesdiv train cifar10 --net resnet18 --out runs/first`;
 [Train a Bayesian ResNet](../howto/resnet.md) explains them."""
+NOTES = {
+    "clean": """JS-A is bounded: far from the prior it hardly pulls at all, so it cannot do what a
+weight decay does for such a network. KL and JS-G pull harder the farther away a weight is."""
+}
+COLUMNS_EXPLAINED = """NLL, ECE and AURC measure how far to trust a probability, and are better when
+small: the negative log-likelihood of test labels, the calibration error, and the error that is left
+when unsure images are set aside, averaged over how many are. AUROC CIFAR-100 is the chance that the
+network is less sure of an image from CIFAR-100 than of one from CIFAR-10. NLL under shift is over
+14 corruptions at five severities. Seconds per epoch are measured alone on one NVIDIA H200."""
 
 
 def of_case(results: list[Result], case: str) -> list[Result]:
@@ -64,91 +73,167 @@ def of_case(results: list[Result], case: str) -> list[Result]:
     return [r for r in results if (r["case"], r["net"]) == (case, "resnet18")]
 
 
+def signed(value: float, form: str) -> str:
+    """With its sign, and a minus as long as a plus."""
+    return format(value, f"+{form}").replace("-", "−")
+
+
+def compared(found: Difference | None, form: str, better: int) -> str:
+    """A difference, the half width of its interval, and what it says."""
+    if found is None:
+        return "–"
+    half = format((found.high - found.low) / 2, form)
+    return f"{signed(found.mean, form)} ± {half} {WORDS[verdict(found, better)]}".strip()
+
+
 def section(results: list[Result], case: str) -> str:
-    """Figures, table, differences and what is missing, of one case."""
+    """Figures, tables and what is missing, of one case."""
     own = of_case(results, case)
     shown = [result for result in own if result["method"] in SHOWN]
-    parts = [f"## {HEADINGS[case]}", f"{own[0]['epochs']} epochs.", figures(case)]
-    parts += [tables.table(shown), verdicts(own), missing(own, case)]
+    parts = [f"## {HEADINGS[case]}", f"{own[0]['epochs']} epochs. {_chosen_on(case)}".strip()]
+    parts += [figures([f"field-{case}-{name}" for name in DRAWN])]
+    parts += [tables.table(shown, IN_TABLE), comparison(own), NOTES.get(case, "")]
+    parts += [missing(own, case)]
     return "\n\n".join(part for part in parts if part)
 
 
-def figures(case: str) -> str:
-    """Four drawings, two beside each other where there is room."""
-    places = [f"![{title}, by method](../figures/field-{case}-{name}.svg)" for name, title in DRAWN]
+def _chosen_on(case: str) -> str:
+    tuned = {file.name.split("-")[3] for file in FIELD.glob(f"tune-{case}-resnet18-*.json")}
+    left = [TITLES[name] for name in WANTED if name not in tuned]
+    return "" if not left else f"Settings chosen on clean images: {', '.join(left)}."
+
+
+def figures(names: list[str]) -> str:
+    """Drawings, two beside each other where there is room."""
+    places = [f"![{TITLES_DRAWN[name]}, by method](../figures/{name}.svg)" for name in names]
     inside = "\n\n".join(f'<div markdown="1">\n\n{place}\n\n</div>' for place in places)
     return f'<div class="side" markdown="1">\n\n{inside}\n\n</div>'
 
 
-DRAWN = (
-    ("nll", "NLL"),
-    ("ece", "ECE"),
-    ("far", "AUROC for telling CIFAR-100 images apart"),
-    ("shift", "NLL under corruptions"),
-)
-_COLUMNS = {"nll": "NLL", "ece": "ECE", "far": "AUROC CIFAR-100", "shift": "shift: NLL"}
+DRAWN = {
+    "nll": ("NLL", "NLL"),
+    "ece": ("ECE", "ECE"),
+    "far": ("AUROC CIFAR-100", "AUROC for telling CIFAR-100 images apart"),
+    "shift": ("shift: NLL", "NLL under corruptions"),
+}
+PATCHES = {
+    "missed": ("missed_equal", "Tumours missed at 90 % specificity"),
+    "nll": ("nll", "NLL on unseen patients"),
+}
+TITLES_DRAWN = {
+    **{f"field-{case}-{name}": title for case in HEADINGS for name, (_, title) in DRAWN.items()},
+    **{f"pretrained-{name}": title for name, (_, title) in PATCHES.items()},
+}
+
+
+def drawings() -> dict[str, dict[str, list[float]]]:
+    """The values of every method by its title, for every drawing by its name."""
+    field, tuned = tables.read(FIELD), tables.read(PRETRAINED)
+    found = {
+        f"field-{case}-{name}": points(of_case(field, case), column(name).value, SHOWN, TITLES)
+        for case in HEADINGS
+        for name in DRAWN
+    }
+    patches = [result for result in tuned if result["case"] == "patches"]
+    for name, (score, _) in PATCHES.items():
+        found[f"pretrained-{name}"] = points(
+            patches,
+            lambda result, score=score: result["scores"]["test"][score],
+            list(pretrained.TITLES),
+            pretrained.TITLES,
+        )
+    return {name: values for name, values in found.items() if values}
 
 
 def column(name: str) -> Column:
     """The column of a table that a drawing shows."""
-    return next(own for own in COLUMNS if own.title == _COLUMNS[name])
+    return next(own for own in COLUMNS if own.title == DRAWN[name][0])
 
 
-def points(results: list[Result], case: str, name: str) -> dict[str, list[float]]:
-    """The values of every method, by its title."""
-    found: dict[str, list[float]] = {}
-    for result in of_case(results, case):
-        value = column(name).value(result)
-        if result["method"] in SHOWN and value is not None:
-            found.setdefault(TITLES[result["method"]], []).append(value)
-    order = [TITLES[method] for method in SHOWN]
-    return {title: found[title] for title in order if title in found}
-
-
-def verdicts(results: list[Result]) -> str:
-    """What is decided, in three lists."""
-    lists: dict[str, list[str]] = {"ahead": [], "behind": [], "undecided": []}
-    for method in OURS:
-        for other in RIVALS:
-            for own in COLUMNS if other != method else ():
-                found = difference(results, method, other, own) if own.title in BETTER else None
-                if found:
-                    said, unit = SAID.get(own.title, (own.title, ""))
-                    mean, low, high = (
-                        f"{value:+{own.form}}".replace("-", "−")
-                        for value in (found.mean, found.low, found.high)
-                    )
-                    line = f"{TITLES[method]} against {TITLES[other]}: {said} {mean}{unit} "
-                    line += f"({low} to {high}, {found.seeds} seeds)"
-                    lists[verdict(found, BETTER[own.title])].append(line)
-    titles = {"ahead": "Wins", "behind": "Losses", "undecided": "Undecided"}
-    parts = [
-        "\n".join([f"**{titles[key]}**", "", *(f"- {line}" for line in own)])
-        for key, own in lists.items()
-        if own
-    ]
-    parts += [beside_ensembles(results)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def beside_ensembles(results: list[Result]) -> str:
-    """Where one network of ours stands beside several of SGD, which cost as many times more."""
-    mean = {
-        method: statistics.mean(own)
-        for method in [*OURS, "ensemble3", "ensemble5"]
-        if (own := [r["scores"]["test"]["nll"] for r in results if r["method"] == method])
+def points(
+    results: list[Result],
+    value: Callable[[Result], float | None],
+    methods: list[str],
+    titles: dict[str, str],
+) -> dict[str, list[float]]:
+    """The values of every method that has some, by its title."""
+    found = {
+        titles[name]: [v for r in results if r["method"] == name if (v := value(r)) is not None]
+        for name in methods
     }
-    ours = {method: value for method, value in mean.items() if method in OURS}
-    if not ours:
+    return {title: values for title, values in found.items() if values}
+
+
+def comparison(results: list[Result]) -> str:
+    """Every method of ours against every rival: paired differences in all that is compared."""
+    rows = [["ours", "against", "seeds", *(BETTER[own.title][0] for own in COMPARED)]]
+    for method in OURS:
+        for other in (rival for rival in RIVALS if rival != method):
+            found = [difference(results, method, other, own) for own in COMPARED]
+            if found[0]:
+                cells = [
+                    compared(one, own.form, BETTER[own.title][1])
+                    for one, own in zip(found, COMPARED, strict=True)
+                ]
+                rows.append([TITLES[method], TITLES[other], str(found[0].seeds), *cells])
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def in_short(results: list[Result], case: str) -> str:
+    """The best of ours against SGD, then what is decided against the others, in a few lines."""
+    mean = _means(results)
+    ours = {name: mean[name] for name in OURS if name in mean}
+    if not ours or "sgd" not in mean:
         return ""
     best = min(ours, key=ours.__getitem__)
-    said = [
-        f"{TITLES[name]} has {mean[name]:.4f}, {'above' if mean[name] > ours[best] else 'below'} it"
-        for name in ("ensemble3", "ensemble5")
-        if name in mean
+    title = TITLES[best].removesuffix(", Natural")
+    against = {name: difference(results, best, "sgd", name) for name in ("nll", "ece")}
+    if None in against.values():
+        return ""
+    lines = [
+        f"- **{HEADINGS[case]}.** The best of ours is {title}: NLL {ours[best]:.3f} where SGD has "
+        f"{mean['sgd']:.3f} ({compared(against['nll'], '.3f', -1)}), ECE "
+        f"{_mean(results, best, 'ece'):.3f} where SGD has {_mean(results, 'sgd', 'ece'):.3f} "
+        f"({compared(against['ece'], '.3f', -1)}), accuracy "
+        f"{100 * _mean(results, best, 'accuracy'):.1f} % where SGD has "
+        f"{100 * _mean(results, 'sgd', 'accuracy'):.1f} %{_cost(results, best)}."
     ]
-    start = f"Our smallest NLL is {ours[best]:.4f} ({TITLES[best]})"
-    return f"{start}; {'; '.join(said)}." if said else f"{start}."
+    for other in (rival for rival in RIVALS if rival not in (best, "sgd")):
+        said = {own.title: difference(results, best, other, own) for own in COMPARED}
+        for key, word in (("ahead", "better than"), ("behind", "worse than")):
+            names = [
+                BETTER[title][0].removesuffix(", points")
+                for title, found in said.items()
+                if found and verdict(found, BETTER[title][1]) == key
+            ]
+            rival = TITLES[other].removesuffix(", Natural")
+            lines += [f"- There it is {word} {rival} in {' and '.join(names)}."] if names else []
+    for size in ("3", "5"):
+        if (nll := mean.get(f"ensemble{size}", math.inf)) < ours[best]:
+            lines += [f"- {size} SGD networks together have a lower NLL still: {nll:.3f}."]
+    return "\n".join(lines)
+
+
+def _mean(results: list[Result], method: str, score: str) -> float:
+    return statistics.mean(r["scores"]["test"][score] for r in results if r["method"] == method)
+
+
+def _means(results: list[Result]) -> dict[str, float]:
+    """The mean NLL of every method."""
+    methods = dict.fromkeys(result["method"] for result in results)
+    return {method: _mean(results, method, "nll") for method in methods}
+
+
+def _cost(results: list[Result], best: str) -> str:
+    """How long an epoch takes, where it was measured."""
+    took = {
+        method: [own for r in results if r["method"] == method and (own := r["seconds_per_epoch"])]
+        for method in (best, "sgd")
+    }
+    if not all(took.values()):
+        return ""
+    ratio = statistics.mean(took[best]) / statistics.mean(took["sgd"])
+    return f"; an epoch takes {ratio:.2f} times as long"
 
 
 def missing(results: list[Result], case: str) -> str:
@@ -165,15 +250,57 @@ def missing(results: list[Result], case: str) -> str:
 
 def fine_tuned(results: list[Result]) -> str:
     """The section on a pretrained start."""
-    inside = pretrained.page(results).split("\n", 2)[2].replace("## ", "### ")
-    return f"## {START}\n\nEfficientNet-lite0 with ImageNet weights.\n\n{inside.strip()}"
+    parts = [f"## {START}", "EfficientNet-lite0 with ImageNet weights, fine-tuned in six ways."]
+    for case, heading in pretrained.HEADINGS.items():
+        own = [result for result in results if result["case"] == case]
+        if own:
+            columns = pretrained.COLUMNS[case]
+            parts += [f"### {heading}", f"{own[0]['epochs']} epochs."]
+            parts += [figures([f"pretrained-{name}" for name in PATCHES])] * (case == "patches")
+            parts += [pretrained.table(own, case)]
+            rows = [["method", "against", *(c.title for c in columns if c.score != "specificity")]]
+            rows += [
+                [
+                    *(pretrained.TITLES[name] for name in pair),
+                    *(
+                        compared(difference(own, *pair, c.score), ".3f", c.better)
+                        for c in columns
+                        if c.score != "specificity"
+                    ),
+                ]
+                for pair in pretrained.PAIRS
+            ]
+            parts += [markdown(rows), pretrained.missing(own, case)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def tuned_in_short(results: list[Result]) -> str:
+    """Which way of fine-tuning misses the fewest tumours, against plain tuning and against KL."""
+    own = [result for result in results if result["case"] == "patches"]
+    missed = {name: _mean(own, name, "missed_equal") for name in {r["method"] for r in own}}
+    if len(missed) < len(pretrained.TITLES):
+        return ""
+    best = min(missed, key=missed.__getitem__)
+    plain, kl = (
+        compared(difference(own, best, other, "missed_equal"), ".3f", -1) or "the same"
+        for other in ("plain", "all_kl")
+    )
+    return (
+        f"- **{START}.** On patches of unseen patients the fewest tumours are missed at 90 % "
+        f"specificity by {pretrained.TITLES[best]}: {missed[best]:.3f}, where plain fine-tuning "
+        f"misses {missed['plain']:.3f} ({plain}) and KL on all weights {missed['all_kl']:.3f} "
+        f"({kl})."
+    )
 
 
 def page(field: list[Result], tuned: list[Result]) -> str:
     """The whole page."""
     run = [case for case in HEADINGS if of_case(field, case)]
     order = [*(case for case in SEEDS if case in run), *(case for case in run if case not in SEEDS)]
-    parts = [INTRO, *(section(field, case) for case in order)]
+    short = [in_short(of_case(field, case), case) for case in order]
+    short += [tuned_in_short(tuned)] if tuned else []
+    parts = [INTRO, "## In short", "\n".join(line for line in short if line), COLUMNS_EXPLAINED]
+    parts += [section(field, case) for case in order]
     left = [HEADINGS[case] for case in SEEDS if case not in run]
     if tuned:
         parts.append(fine_tuned(tuned))
@@ -181,7 +308,7 @@ def page(field: list[Result], tuned: list[Result]) -> str:
         left.append(START)
     if left:
         parts.append("\n".join(["## Not run yet", "", *(f"- {title}" for title in left)]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def main() -> None:

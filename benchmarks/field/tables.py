@@ -9,7 +9,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +84,12 @@ def read(folder: Path) -> list[Result]:
         for stage in ("final", "time")
     )
     alone = {_which(own): own["seconds_per_epoch"] for own in timed}
+    alone |= {
+        (case, net, f"ensemble{size}"): size * seconds
+        for (case, net, method), seconds in alone.items()
+        for size in (3, 5)
+        if method == "sgd"
+    }
     return [
         result | {"seconds_per_epoch": alone.get(_which(result), result["seconds_per_epoch"])}
         for result in final
@@ -95,14 +101,14 @@ def _which(result: Result) -> tuple[str, str, str]:
     return result["case"], result.get("net", ""), result["method"].removesuffix("_mean")
 
 
-def table(results: Iterable[Result]) -> str:
+def table(results: Iterable[Result], columns: Sequence[Column] = COLUMNS) -> str:
     """One row per method, means over seeds, ± the standard deviation between them."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(result["method"], []).append(result)
-    head = ["method", "seeds", *(column.title for column in COLUMNS)]
+    head = ["method", "seeds", *(column.title for column in columns)]
     rows = [
-        [TITLES[name], str(len(groups[name])), *(_cell(column, groups[name]) for column in COLUMNS)]
+        [TITLES[name], str(len(groups[name])), *(_cell(column, groups[name]) for column in columns)]
         for name in TITLES
         if name in groups
     ]
@@ -115,7 +121,8 @@ def _cell(column: Column, results: list[Result]) -> str:
     if not values:
         return "–"
     mean = format(statistics.mean(values), column.form)
-    return f"{mean} ± {statistics.stdev(values):{column.form}}" if len(values) > 1 else mean
+    spread = len(set(values)) > 1  # a time that was measured once has none
+    return f"{mean} ± {statistics.stdev(values):{column.form}}" if spread else mean
 
 
 class Difference(NamedTuple):

@@ -68,7 +68,7 @@ def table(results: list[Result], case: str) -> str:
         if found
     ]
     head = ["method", "folds", *(column.title for column in COLUMNS[case])]
-    return _markdown([head, *rows])
+    return markdown([head, *rows])
 
 
 def _cell(column: Column, results: list[Result]) -> str:
@@ -101,7 +101,7 @@ def comparison(results: list[Result], case: str) -> str:
         if column.score != "specificity"
         if (found := difference(results, *pair, column.score))
     ]
-    return _markdown([head, *rows]) if rows else ""
+    return markdown([head, *rows]) if rows else ""
 
 
 def missing(results: list[Result], case: str) -> str:
@@ -112,7 +112,8 @@ def missing(results: list[Result], case: str) -> str:
     return f"Not run: {'; '.join(left)}." if left else ""
 
 
-def _markdown(rows: list[list[str]]) -> str:
+def markdown(rows: list[list[str]]) -> str:
+    """A table whose first row is its head."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
