@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bayesdiv.model.recomputing import reentrant
 
@@ -42,14 +42,16 @@ def in_turn(
     group: Callable[[int], Part],
     counts: Sequence[int],
     penalty: Callable[[], Part],
-    parameters: Sequence[nn.Parameter],
+    inputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
     differentiate: Gradients = gradients_of,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of all groups of draws and the penalty, and the two for each trial."""
     # The forward pass draws one group, runs it, differentiates it and forgets it before the next;
     # the backward pass hands the gradients over. There is no second derivative, and the two parts
-    # carry no gradient of their own.
-    made = _InTurn.apply(group, counts, penalty, differentiate, *parameters)  # type: ignore[no-untyped-call]
+    # carry no gradient of their own. Each input has a leaf: itself, or what stands for it in the
+    # groups, so that what comes before it is differentiated once.
+    made = _InTurn.apply(group, counts, penalty, differentiate, leaves, *inputs)  # type: ignore[no-untyped-call]
     return cast(tuple[Tensor, Tensor, Tensor], made)
 
 
@@ -61,13 +63,14 @@ class _InTurn(torch.autograd.Function):
         counts: Sequence[int],
         penalty: Callable[[], Part],
         differentiate: Gradients,
-        *parameters: Tensor,
+        leaves: Sequence[Tensor],
+        *inputs: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gradients: list[Tensor | None] = [None] * len(parameters)
+        gradients: list[Tensor | None] = [None] * len(leaves)
         # The penalty first: what it needs beside its gradients is gone before a draw is made.
-        last = _differentiated(penalty, parameters, gradients, gradients_of)
+        last = _differentiated(penalty, leaves, gradients, gradients_of)
         parts = [
-            _differentiated(lambda n=n: group(n), parameters, gradients, differentiate)  # type: ignore[misc]
+            _differentiated(lambda n=n: group(n), leaves, gradients, differentiate)  # type: ignore[misc]
             for n in counts
         ]
         ctx.gradients = gradients
@@ -86,7 +89,7 @@ class _InTurn(torch.autograd.Function):
                 "over=Vectorized() for a second one"
             )
         scaled = [g if g is None else g.mul_(grad.to(g.device)) for g in gradients]
-        return None, None, None, None, *scaled
+        return None, None, None, None, None, *scaled
 
 
 def _differentiated(

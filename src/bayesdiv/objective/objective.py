@@ -7,7 +7,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Distribution
+from torch.distributions import Bernoulli, Distribution, Normal
 
 from bayesdiv.compute.backend import Prepared, prepare
 from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu
@@ -223,9 +223,11 @@ class Objective(nn.Module):
     ) -> Loss:
         """The same as the whole, with the gradients of each group of draws formed in turn."""
         modules = self._bayesian(model)
-        # Of many weights on a CPU the scales are computed once for all draws.
+        # Of many weights on a CPU the scales are computed, and differentiated, once for all draws.
+        scales = {m: m.q().stddev for m in modules if _shares_scales(m)}
+        leaves = {m: scale.detach().requires_grad_() for m, scale in scales.items()}
         posteriors = [
-            m.q() if on_cpu(m.loc) and MANY <= m.loc.numel() <= LARGE else None for m in modules
+            Normal(m.loc, leaves[m], validate_args=False) if m in leaves else None for m in modules
         ]
 
         def group(count: int) -> Part:
@@ -245,7 +247,8 @@ class Objective(nn.Module):
         parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
         again = any(module.may_recompute for module in modules)
         way = gradients_by_backward if again else gradients_of
-        total, nll, divergence = in_turn(group, counts, penalty, parameters, way)
+        inputs, shared = (*parameters, *scales.values()), (*parameters, *leaves.values())
+        total, nll, divergence = in_turn(group, counts, penalty, inputs, shared, way)
         return Loss(total, nll, _as_many(divergence, nll))
 
     @property
@@ -417,6 +420,11 @@ class LossModule(nn.Module):
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
     first = totals[0]
     return first if len(totals) == 1 else sum((t.to(first.device) for t in totals[1:]), first)
+
+
+def _shares_scales(module: Bayesian) -> bool:
+    many = MANY <= module.loc.numel() <= LARGE
+    return many and type(module.posterior) is MeanField and on_cpu(module.loc)
 
 
 def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
