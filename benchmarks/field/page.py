@@ -198,20 +198,26 @@ def in_short(results: list[Result], case: str) -> str:
         f"{100 * _mean(results, best, 'accuracy'):.1f} % where SGD has "
         f"{100 * _mean(results, 'sgd', 'accuracy'):.1f} %{_cost(results, best)}."
     ]
-    for other in (rival for rival in RIVALS if rival not in (best, "sgd")):
-        said = {own.title: difference(results, best, other, own) for own in COMPARED}
+    pairs = [(best, rival) for rival in RIVALS if rival not in (best, "sgd")]
+    pairs += [(name, "sgd") for name in ours if name != best]
+    for name, other in pairs:
+        said = {own.title: difference(results, name, other, own) for own in COMPARED}
         for key, word in (("ahead", "better than"), ("behind", "worse than")):
             names = [
                 BETTER[title][0].removesuffix(", points")
                 for title, found in said.items()
                 if found and verdict(found, BETTER[title][1]) == key
             ]
-            rival = TITLES[other].removesuffix(", Natural")
-            lines += [f"- There it is {word} {rival} in {' and '.join(names)}."] if names else []
+            one, rival = (TITLES[own].removesuffix(", Natural") for own in (name, other))
+            lines += [f"- {one} is {word} {rival} in {_listed(names)}."] if names else []
     for size in ("3", "5"):
         if (nll := mean.get(f"ensemble{size}", math.inf)) < ours[best]:
             lines += [f"- {size} SGD networks together have a lower NLL still: {nll:.3f}."]
     return "\n".join(lines)
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _mean(results: list[Result], method: str, score: str) -> float:

@@ -345,5 +345,5 @@ def test_the_page_begins_with_what_is_decided_against_every_rival():
     text = page.in_short(own, "clean")
     assert "JS-G: NLL 0.151 where SGD has 0.301 (−0.150 ± 0.000 better)" in text
     assert "an epoch takes 1.00 times as long" in text
-    assert "- There it is better than SWAG in NLL." in text
-    assert "- There it is worse than IVON in NLL." in text
+    assert "- JS-G is better than SWAG in NLL." in text
+    assert "- JS-G is worse than IVON in NLL." in text
