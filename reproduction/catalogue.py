@@ -30,6 +30,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("test_accuracy", "CIFAR-10: accuracy against noise", "Figure 4 (a, b)", "images"),
     Entry("histopathology", "histopathology: accuracy and ROC", "Figure 4 (c, d)", "images"),
     Entry("confusion", "histopathology: confusion matrices", "Figure 5", "images"),
+    Entry("pretrained_start", "a start from ImageNet weights", "Figure 5, pretrained", "images"),
     Entry("deterministic_baseline", "a deterministic network", "Figure 6", "images"),
     Entry("lambda_kl_baseline", "KL with a tuned strength", "Figure 7", "images"),
     Entry("unmodified_js", "unmodified JS divergences", "Figure 8", "images"),

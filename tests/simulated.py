@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from reproduction.images import comparing, time_per_epoch, tuned_cifar10
+from reproduction.images import comparing, pretrained_start, time_per_epoch, tuned_cifar10
 from reproduction.images.plans import read_settings
 from reproduction.images.protocol import SEARCHES, Setting
 from reproduction.images.running import Requirement
@@ -88,6 +88,7 @@ class World:
 def as_run(where: Where, values: dict[str, float], diverged: bool) -> dict[str, Any]:
     missed = round(1_000_000 * values["missed"])
     mean = {key: values[key] for key in ("accuracy", "auc", "nll", "ece")}
+    mean |= dict.fromkeys(("missed", "missed_equal"), values["missed"])
     mean["confusion"] = [[1, 0], [missed, 1_000_000 - missed]]
     validation = {"mean": {"accuracy": values["validation"]}}
     best = {"epoch": 1, "divergence": 1.0, "validation": validation, "test": {"mean": mean}}
@@ -107,12 +108,21 @@ def as_run(where: Where, values: dict[str, float], diverged: bool) -> dict[str, 
     }
 
 
+FINE_TUNED = {"plain": "deterministic", "all_kl": "kl", "all_jsa": "js_a", "all_jsg": "js_g"}
+"""Ways to fine-tune, and the loss that each stands for."""
+
+
 def plant(world: World, monkeypatch) -> None:
     def ran(results, experiment, contender, noise=None, tag=""):
         places = (Where(experiment, contender, fold, noise, tag) for fold in range(1, FOLDS + 1))
         return [world.run(place) for place in places]
 
+    def fine_tuned(results):
+        return {way: ran(results, "histopathology", name) for way, name in FINE_TUNED.items()}
+
     monkeypatch.setattr(comparing, "ran", ran)
+    monkeypatch.setattr(pretrained_start, "told", fine_tuned)
+    monkeypatch.setattr(pretrained_start.Needs, "lacks", lambda self, results: [])
     monkeypatch.setattr(Requirement, "lacks", lambda self, results: [])
     monkeypatch.setattr(time_per_epoch, "_told", lambda results: _timed(world))
     monkeypatch.setattr(tuned_cifar10, "tuned", lambda results, experiment: world.settings)
