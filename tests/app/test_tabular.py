@@ -23,6 +23,7 @@ from torch.distributions import Normal
 
 import bayesdiv as bd
 from bayesdiv import BayesianClassifier, BayesianRegressor
+from bayesdiv.app.sklearn import tabular
 
 QUICK = {"epochs": 20, "batch_size": 64, "learning_rate": 0.03, "test_samples": 20}
 WIDE = bd.Prior(Normal, loc=0.0, scale=10.0)
@@ -48,6 +49,23 @@ def line(rows=200, noise=0.5, seed=0):
 )
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
+
+
+def test_a_small_fit_takes_one_thread_and_gives_the_others_back(monkeypatch):
+    seen, fit = [], tabular.fit
+    monkeypatch.setattr(
+        tabular,
+        "fit",
+        lambda *a, **b: (seen.append(torch.get_num_threads()) or e for e in fit(*a, **b)),
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for size, threads in ((64, 1), (2000, 2)):
+            BayesianRegressor(epochs=1, batch_size=size).fit(*line())
+            assert (seen.pop(), torch.get_num_threads()) == (threads, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_linear_network_agrees_with_bayesian_ridge_in_mean_and_deviation():
