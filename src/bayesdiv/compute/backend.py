@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
-from bayesdiv.compute import blocks, inplace, native, reference, table
+from bayesdiv.compute import blocks, native, reference, table
 from bayesdiv.compute.devices import recording
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.reference import TotalRule
@@ -30,7 +30,7 @@ _Offer = Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | No
 _CPU_OFFERS: dict[str, _Offer] = {
     "native": native.offer,
     "table": table.offer,
-    "inplace": inplace.offer,
+    "inplace": reference.offer_in_place,
     "reference": reference.offer,
 }
 _TRITON = find_spec("triton") is not None

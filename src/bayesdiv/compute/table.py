@@ -22,7 +22,6 @@ from bayesdiv.compute.reference import Total, TotalRule
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Prepared, Rule
-from bayesdiv.divergence.densities import places
 from bayesdiv.divergence.gaussian import Standard, Terms, alpha_of, one_pass
 from bayesdiv.divergence.one_sided import (
     Mixture,
@@ -46,25 +45,19 @@ BUILT_FROM = (200, 80, 56)
 
 def fits(alpha: Number, q: Distribution, p: Distribution) -> bool:
     """Whether values come from the table: float32, many weights, a number in [0.01, 0.99]."""
-    return _known(alpha, q, p) and max(x.numel() for x in (*places(q)[0], *places(p)[0])) >= FEWEST
+    return _known(alpha, q, p) and max(q.mean.numel(), p.mean.numel()) >= FEWEST
 
 
 def _known(alpha: Number, q: Distribution, p: Distribution) -> bool:
     if isinstance(alpha, Tensor) or not 0.01 <= alpha <= 0.99:
         return False
-    return all(x.dtype == torch.float32 for x in (*places(q)[0], *places(p)[0]))
+    return all(x.dtype == torch.float32 for one in (q, p) for x in (one.mean, one.stddev))
 
 
 @lru_cache(maxsize=8)
 def of(mixture: Mixture, device: torch.device | str = "cpu") -> "Table":
     """The table of the divergence with these weights, on the device."""
-    return Table(float(mixture.bound), _numbers(mixture).to(device))
-
-
-@lru_cache(maxsize=8)
-def _numbers(mixture: Mixture) -> Tensor:
-    """Built once, however the device is named."""
-    return built(mixture)
+    return Table(float(mixture.bound), built(mixture).to(device))
 
 
 @lru_cache(maxsize=8)
@@ -84,7 +77,8 @@ def look_up(
     rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
 ) -> Prepared | None:
     """One value per weight by the table, where they are many."""
-    return values(rule, divergence, q, p) if fits(alpha_of(divergence), q, p) else None
+    one_sided = isinstance(rule, OneSided) and fits(alpha_of(divergence), q, p)
+    return values(rule, divergence, q, p) if one_sided else None
 
 
 def values(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared | None:
@@ -92,7 +86,7 @@ def values(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution)
     mixture = served(rule, divergence, q, p)
     if mixture is None:
         return None
-    terms = of(mixture, places(q)[0][0].device).look_up
+    terms = of(mixture, q.mean.device).look_up
     return lambda q, p: one_pass(terms, cast(Normal, q), cast(Normal, p))
 
 
@@ -172,6 +166,7 @@ def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:
     return torch.addcmul(prior_scale.square(), scale, scale).rsqrt_()
 
 
+@lru_cache(maxsize=8)  # once, however the device is named
 def built(mixture: Mixture) -> Tensor:
     """The numbers of a table: Chebyshev polynomials through values of the one-sided rule."""
     # One for either sign of η, since all that bends sharply does so around 0, where their places

@@ -132,23 +132,6 @@ def parameter(distribution: Distribution) -> Tensor:
     return distribution.mean
 
 
-def places(distribution: Distribution) -> list[tuple[Tensor, Tensor]]:
-    """Locations and scales, or means and standard deviations, one pair a component."""
-    if isinstance(distribution, MixtureSameFamily):
-        components = places(distribution.component_distribution)
-        return [
-            (loc[..., k], scale[..., k])
-            for loc, scale in components
-            for k in range(distribution.mixture_distribution.param_shape[-1])
-        ]
-    if isinstance(distribution, families.Uniform):
-        low, high = distribution.low, distribution.high
-        return [((low + high) / 2, (high - low) / 2)]
-    if hasattr(distribution, "loc") and hasattr(distribution, "scale"):
-        return [(distribution.loc, distribution.scale)]
-    return [(distribution.mean, distribution.stddev)]
-
-
 def part(distribution: Distribution, cut: slice | Tensor) -> Distribution:
     """Some weights of a distribution, over one batch axis and in double precision."""
     axes = len(distribution.batch_shape)

@@ -8,7 +8,7 @@ blocks that stay in cache, the chain rule to loc and scale of both sides) is her
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -32,15 +32,6 @@ def traced() -> bool:
 def on_gpu(tensor: Tensor) -> bool:
     """Whether a look at values would halt the device, and a launch should fill it."""
     return tensor.is_cuda
-
-
-class LocScale(Protocol):
-    """A distribution given by a place and a scale."""
-
-    @property
-    def loc(self) -> Tensor: ...
-    @property
-    def scale(self) -> Tensor: ...
 
 
 class SoftplusNormal(Normal):
@@ -116,17 +107,17 @@ def alpha_of(divergence: Divergence) -> float | Tensor:
 
 
 def one_pass(
-    rule: GaussianRule, q: Normal, p: LocScale, alpha: float | Tensor = 0.0, block: int = BLOCK
+    rule: GaussianRule, q: Normal, p: Normal, alpha: float | Tensor = 0.0, block: int = BLOCK
 ) -> Tensor:
     """The divergence by `rule`, one value per weight, differentiable by q, p and a tensor alpha."""
-    # Only the derivatives are kept for the backward pass, whatever the rule does inside. `p` is any
-    # prior given by its loc and scale, in whose units the rule works.
+    # Only the derivatives are kept for the backward pass, whatever the rule does inside. It works
+    # in the units of p.
     parameters = [q.loc, q.scale, p.loc, p.scale]
     shape = common_shape(*(parameter.shape for parameter in parameters))
     if isinstance(alpha, Tensor):
         shape = common_shape(shape, alpha.shape)
         if alpha.requires_grad:
-            rule, alpha = _in_double(rule), check_learned(alpha).double()
+            rule, alpha = in_double(rule), check_learned(alpha).double()
         alpha = _flat(alpha if alpha.requires_grad else alpha.to(q.loc.dtype), shape)
     # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
@@ -140,8 +131,8 @@ def check_learned(alpha: Tensor) -> Tensor:
     return alpha if traced() else cast(Tensor, checked_alpha(alpha))
 
 
-def _in_double(rule: GaussianRule) -> GaussianRule:
-    """The rule in double precision: in single, ∂/∂alpha cancels next to 0 and 1."""
+def in_double(rule: GaussianRule) -> GaussianRule:
+    """The rule in double precision, where single cancels, as ∂/∂alpha does next to 0 and 1."""
 
     def careful(block: Standard, alpha: float | Tensor) -> Terms:
         terms = rule(Standard(*(x.double() for x in block)), alpha)
@@ -299,11 +290,6 @@ def any_of(mask: Tensor) -> bool:
         return bool(mask.any())
     except RuntimeError:  # under vmap a value decides nothing
         return True
-
-
-def minus_log1p(y: Tensor, log1p: Tensor, near: Tensor | None) -> Tensor:
-    """The positive y - log(1+y) to full relative accuracy, given log(1+y) for y far from 0."""
-    return y - log1p if near is None else torch.where(near, minus_log1p_near(y), y - log1p)
 
 
 def minus_log1p_near(y: Tensor) -> Tensor:

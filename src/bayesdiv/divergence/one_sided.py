@@ -9,7 +9,7 @@ pass.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -63,21 +63,15 @@ class Mixture(NamedTuple):
         return self.outer_rest * self.odds
 
     @property
+    def weights(self) -> tuple[Number, Number, Number, Number]:
+        """What a pass reads: the bound, log m/(1-m), w and c."""
+        return self.bound, log_number(self.odds), self.outer, self.tilt
+
+    @property
     def swapped(self) -> "Mixture":
         """The weights when q and p change places."""
         w, rest, m, inner_rest, slope, inner_slope = self
         return Mixture(rest, w, inner_rest, m, -slope, -inner_slope)
-
-
-@runtime_checkable
-class HasMixture(Protocol):
-    """A divergence given by the weights of a mixture."""
-
-    alpha: Number
-
-    @staticmethod
-    def mixture(alpha: Number) -> Mixture:
-        """The weights at this alpha."""
 
 
 class OneSided(NodeRule):
@@ -108,11 +102,6 @@ class OneSided(NodeRule):
         return compute
 
 
-class _Edges(NamedTuple):
-    loc: Tensor
-    scale: Tensor
-
-
 class UniformPrior(NodeRule):
     """JS-A of a Gaussian against a uniform prior, by Gauss-Legendre nodes inside the support."""
 
@@ -133,16 +122,14 @@ class UniformPrior(NodeRule):
 
         def compute(q: Distribution, p: Distribution) -> Tensor:
             low, high = cast(Uniform, p).low, cast(Uniform, p).high
-            unit = _Edges((low + high) / 2, (high - low) / 2)
+            unit = Normal((low + high) / 2, (high - low) / 2, validate_args=False)
             return one_pass(rule, cast(Normal, q), unit, alpha, BLOCK // len(nodes[0]))
 
         return compute
 
 
-def weights_of(divergence: Divergence) -> tuple[Number, Callable[[Number], Mixture]]:
+def weights_of(divergence: Any) -> tuple[Number, Callable[[Number], Mixture]]:
     """The alpha of a divergence around the arithmetic mean, and its mixture at any alpha."""
-    if not isinstance(divergence, HasMixture):
-        raise TypeError(f"this rule is for JSA and UnmodifiedJSA, got {divergence!r}")
     return divergence.alpha, divergence.mixture
 
 
@@ -175,19 +162,6 @@ def equally_spaced(count: int, reach: float) -> Nodes:
     return tuple(points.tolist()), tuple(shares.tolist())
 
 
-class _Weights(NamedTuple):
-    """What a pass reads of a mixture: numbers, or tensors of one entry per weight."""
-
-    bound: Number
-    log_odds: Number
-    outer: Number
-    tilt: Number
-
-    @classmethod
-    def of(cls, mixture: Mixture) -> "_Weights":
-        return cls(mixture.bound, log_number(mixture.odds), mixture.outer, mixture.tilt)
-
-
 def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     """Value and derivatives of a block of weights by the one-sided rule."""
     delta, ratio, excess = block
@@ -196,11 +170,10 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
         terms = one_sided(Standard(*(x.double() for x in block)), mixture, nodes)
         return Terms(*(t if t is None else t.float() for t in terms))  # type: ignore[arg-type]
     learned = mixture if isinstance(mixture.inner, Tensor) else None
-    weights = _Weights.of(mixture)
     y = excess * (excess + 2)
     swap = ratio > 1
     if not any_of(swap):
-        return _narrow(delta, ratio, -y, weights, learned, nodes)
+        return _narrow(delta, ratio, -y, mixture.weights, learned, nodes)
     inverse, other = ratio.reciprocal(), mixture.swapped
     near = torch.where(swap, delta * inverse, delta)
     terms = _narrow(
@@ -208,7 +181,7 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
         torch.where(swap, inverse, ratio),
         # 1 - 1/r², whose y alone would overflow.
         torch.where(swap, (excess * inverse) * ((excess + 2) * inverse), -y),
-        _Weights(*_either(swap, weights, _Weights.of(other), ratio)),
+        tuple(_either(swap, mixture.weights, other.weights, ratio)),
         learned and Mixture(*_either(swap, mixture, other, ratio)),  # type: ignore[arg-type]
         nodes,
     )
@@ -236,25 +209,26 @@ def _narrow(
     delta: Tensor,
     ratio: Tensor,
     deficit: Tensor,  # 1 - r² ≥ 0
-    weights: _Weights,
+    weights: Sequence[Number],
     learned: Mixture | None,
     nodes: Nodes,
 ) -> Terms:
     """The sums over the nodes where q is the narrower side."""
+    bound, log_odds, outer, tilt = weights
     points, shares = _columns(nodes, ratio)  # (K, 1)
     delta = delta.clamp(-FARTHEST, FARTHEST)
     slope = delta * ratio
-    base = weights.log_odds - ratio.log() + 0.5 * delta * delta
+    base = log_odds - ratio.log() + 0.5 * delta * delta
     z = base + (-0.5 * points * deficit + slope).mul_(points)  # (K, n)
     softplus, sigmoid, tilted = _bends(z)
-    tilted.mul_(weights.tilt)
+    tilted.mul_(tilt)
     # W(z) = -d/dz of the gap: the derivatives need nothing but its first three moments.
-    moments = sigmoid.mul_(weights.outer - weights.tilt).add_(tilted).mul_(shares)
+    moments = sigmoid.mul_(outer - tilt).add_(tilted).mul_(shares)
     m0 = moments.sum(0)
     m1 = moments.mul_(points).sum(0)
     m2 = moments.mul_(points).sum(0)
     fall, rise = softplus.mul_(shares).sum(0), tilted.mul_(shares).sum(0)
-    value = _inside(weights.bound - weights.outer * fall - rise, weights.bound)
+    value = (bound - outer * fall - rise).clamp(min=0.0).clamp(max=bound)  # as theorem 1 says
     by_alpha = learned and _by_alpha(learned, fall, rise, m0 - rise)
     d_delta, d_log_ratio = delta * m0 + ratio * m1, slope * m1 + ratio.square() * m2 - m0
     # Where every z is cut off, e^-z is too large: nothing, but for a prior of a tiny scale.
@@ -295,11 +269,6 @@ def _bends(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return z.neg_().relu_().add_(log), sigmoid, tilted
 
 
-def _inside(value: Tensor, bound: Number) -> Tensor:
-    """`value` in [0, bound]: rounding must not break theorem 1."""
-    return value.clamp(min=0.0).clamp(max=bound)
-
-
 def _by_alpha(mixture: Mixture, fall: Tensor, rise: Tensor, inner: Tensor) -> Tensor:
     """∂/∂α from E_q[softplus(-z)], c E_q[h(z)] and what moves with the log odds."""
     by_outer = rise / mixture.outer_rest - fall - log_number(mixture.odds)
@@ -311,25 +280,24 @@ def _by_alpha(mixture: Mixture, fall: Tensor, rise: Tensor, inner: Tensor) -> Te
 def _uniform(block: Standard, mixture: Mixture, nodes: Nodes, reach: float) -> Terms:
     """Value and derivatives against U(-1, 1), nodes where q and the support overlap."""
     delta, ratio, _ = block
-    weights = _Weights.of(mixture)
+    bound, log_odds, outer, tilt = mixture.weights
     low, high = ((delta + sign * reach * ratio).clamp(-1, 1) for sign in (-1, 1))
     points, shares = _columns(nodes, ratio)  # (K, 1)
     half = 0.5 * (high - low)
     epsilon = (0.5 * (low + high) + half * points - delta) / ratio  # (K, n)
     log_q = -0.5 * epsilon.square() - ratio.log() - 0.5 * math.log(2 * math.pi)
-    z = (log_q + math.log(2) + weights.log_odds).clamp(-600.0, 600.0)
+    z = (log_q + math.log(2) + log_odds).clamp(-600.0, 600.0)
     softplus, sigmoid, _ = _bends(z.clone())
     q = log_q.exp() * shares * half
     p = 0.5 * shares * half
     fall = (q * softplus).sum(0)
     rise = mixture.outer_rest * (p * (z + softplus)).sum(0)
-    push = q * (weights.outer * softplus - (weights.outer - weights.tilt) * sigmoid)
-    value = _inside(weights.bound - weights.outer * fall - rise, weights.bound)
+    push = q * (outer * softplus - (outer - tilt) * sigmoid)
+    value = (bound - outer * fall - rise).clamp(min=0.0).clamp(max=bound)
     by_alpha = None
     if isinstance(mixture.inner, Tensor):
-        inner = weights.outer * (q * sigmoid).sum(0) - mixture.outer_rest * (p * (1 - sigmoid)).sum(
-            0
-        )
+        right = mixture.outer_rest * (p * (1 - sigmoid)).sum(0)
+        inner = outer * (q * sigmoid).sum(0) - right
         by_alpha = _by_alpha(mixture, fall, rise, inner)
     d_delta = -(push * epsilon).sum(0) / ratio
     return Terms(value, d_delta, (push * (1 - epsilon.square())).sum(0), by_alpha)

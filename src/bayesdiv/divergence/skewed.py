@@ -1,6 +1,7 @@
 """What the divergences with a skew alpha share: its range, its ends, and how it is learned."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch.distributions import Distribution
 
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points, checked_alpha
-from bayesdiv.divergence.densities import common_shape, places
+from bayesdiv.divergence.densities import common_shape
 from bayesdiv.divergence.kl import KL, ReverseKL
 
 _END = 1e-6  # of alpha: derivatives are right to here
@@ -62,7 +63,8 @@ class Zero(Divergence):
 @closed_form.register(Zero, Distribution, Distribution)
 def _(_: Zero, q: Distribution, p: Distribution) -> Tensor:
     shape = common_shape(q.batch_shape, p.batch_shape)
-    loc, scale = places(q)[0]
+    given = ("loc", "scale") if hasattr(q, "loc") and hasattr(q, "scale") else ("mean", "stddev")
+    loc, scale = (cast(Tensor, getattr(q, name)) for name in given)
     # Products keep dtype, device and the graph: the gradient is 0, not missing.
     return (loc * 0.0 + scale * 0.0).expand(shape)
 
