@@ -198,7 +198,7 @@ def _softplus(rho):
 
 @jit
 def _minus_log1p(y, log1p, near):
-    """y - log(1+y), near 0 without cancellation."""
+    """The positive y - log(1+y), near 0 without cancellation."""
     # There, for |y| ≤ 0.11, by y²/2 - y³/3 + y⁴/4 - …, which needs no division.
     series = (y * (1.0 / 8.0) - 1.0 / 7.0) * y + 1.0 / 6.0
     series = ((series * y - 1.0 / 5.0) * y + 1.0 / 4.0) * y - 1.0 / 3.0

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,6 @@ from torch.distributions import Distribution, Independent, MixtureSameFamily, Vo
 # torch offers no public way to tell an inverse from what it inverts.
 from torch.distributions.transforms import Transform, _InverseTransform
 
-_Item = TypeVar("_Item")
 _DRAWS = 1023
 
 
@@ -46,27 +45,31 @@ def check_pair(q: Distribution, p: Distribution) -> torch.Size:
         ) from None
 
 
+def mixed(distribution: Distribution) -> Distribution:
+    """The components of a mixture as one distribution, or the distribution itself."""
+    if isinstance(distribution, MixtureSameFamily):
+        return mixed(distribution.component_distribution)
+    return distribution
+
+
 def whole_line(distribution: Distribution) -> bool:
     """Whether the support is all real numbers."""
-    if isinstance(distribution, MixtureSameFamily):
-        return whole_line(distribution.component_distribution)
-    return distribution.support is constraints.real and not isinstance(distribution, VonMises)
+    one = mixed(distribution)
+    return one.support is constraints.real and not isinstance(one, VonMises)
 
 
 def edges(distribution: Distribution) -> tuple[Tensor | float | None, Tensor | float | None]:
     """The ends of the support, None where it has none; one pair per component of a mixture."""
-    if isinstance(distribution, MixtureSameFamily):
-        return edges(distribution.component_distribution)
-    if isinstance(distribution, VonMises):  # torch calls its support the line, and draws from this
+    one = mixed(distribution)
+    if isinstance(one, VonMises):  # torch calls its support the line, and draws from this
         return -math.pi, math.pi
-    support = distribution.support
-    low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
-    return _finite(low), _finite(high)
+    ends = (getattr(one.support, name, None) for name in ("lower_bound", "upper_bound"))
+    low, high = (end if end is not None and _finite(end) else None for end in ends)
+    return low, high
 
 
-def _finite(edge: Tensor | float | None) -> Tensor | float | None:
-    """None for an edge at infinity."""
-    return None if edge is None or not bool(torch.as_tensor(edge).isfinite().all()) else edge
+def _finite(edge: Tensor | float) -> bool:
+    return bool(torch.as_tensor(edge).isfinite().all())
 
 
 def inside(distribution: Distribution, points: Tensor) -> Tensor:
@@ -120,16 +123,14 @@ def _log_prob(distribution: Distribution, points: Tensor) -> Tensor:
 
 def parameter(distribution: Distribution) -> Tensor:
     """A parameter, for its dtype and device; a scale that is computed on demand is computed."""
-    if isinstance(distribution, MixtureSameFamily):
-        return parameter(distribution.component_distribution)
-    names = [*distribution.arg_constraints, "scale"]
-    found = [getattr(distribution, name, None) for name in names]
+    one = mixed(distribution)
+    found = [getattr(one, name, None) for name in (*one.arg_constraints, "scale")]
     tensors = [x for x in found if isinstance(x, Tensor) and x.is_floating_point()]
     if tensors:
         return tensors[-1]
-    if isinstance(distribution, families.TransformedDistribution):
-        return parameter(distribution.base_dist)
-    return distribution.mean
+    return (
+        parameter(one.base_dist) if isinstance(one, families.TransformedDistribution) else one.mean
+    )
 
 
 def part(distribution: Distribution, cut: slice | Tensor) -> Distribution:
@@ -158,49 +159,31 @@ def rebatched(
     distribution: Distribution, batch: torch.Size, change: Callable[[Tensor], Tensor]
 ) -> Distribution:
     """The distribution with a change to every tensor in it that begins with the axes `batch`."""
-    return _rebatched(distribution, batch, batch, change)
 
+    def changed(entry: Any, own: torch.Size) -> Any:
+        # `own` is the shape of the distribution which the entry belongs to: a transformation may
+        # hold tensors of fewer axes.
+        if isinstance(entry, list):
+            return [changed(each, own) for each in entry]
+        if isinstance(entry, Tensor):
+            if entry.shape[: len(batch)] == batch:
+                return change(entry)
+            return change(entry.expand(own)) if entry.dim() <= len(own) else entry
+        if isinstance(entry, _InverseTransform):  # which holds nothing but the other
+            return changed(entry.inv, own).inv
+        inner = isinstance(entry, Distribution) and entry.batch_shape[: len(batch)] == batch
+        if not inner and not isinstance(entry, Transform):
+            return entry
+        made, own = copy.copy(entry), entry.batch_shape if inner else own
+        for name, each in vars(entry).items():
+            if inner or name != "_inv":  # a transformation is copied without its inverse
+                setattr(made, name, changed(each, own))
+        if inner:
+            made._batch_shape = change(torch.empty(own, device="meta")).shape
+            made._validate_args = False
+        return made
 
-def _rebatched(
-    item: _Item, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
-) -> _Item:
-    """A copy of a distribution or transformation, every tensor in it changed alike."""
-    # `batch` is the shape that changes, `own` that of the distribution which the item belongs to: a
-    # transformation may hold tensors of fewer axes.
-    changed = copy.copy(item)  # of a transformation without its inverse
-    own = item.batch_shape if isinstance(item, Distribution) else own
-    for name, entry in vars(item).items():
-        if not (isinstance(item, Transform) and name == "_inv"):
-            setattr(changed, name, _entry(entry, batch, own, change))
-    if isinstance(item, Distribution):
-        changed._batch_shape = change(torch.empty(own, device="meta")).shape  # type: ignore[attr-defined]
-        changed._validate_args = False  # type: ignore[attr-defined]
-    return changed
-
-
-def _entry(
-    entry: object, batch: torch.Size, own: torch.Size, change: Callable[[Tensor], Tensor]
-) -> object:
-    if isinstance(entry, list):
-        return [_entry(each, batch, own, change) for each in entry]
-    if isinstance(entry, Tensor):
-        if entry.shape[: len(batch)] == batch:
-            return change(entry)
-        return change(entry.expand(own)) if entry.dim() <= len(own) else entry
-    if isinstance(entry, _InverseTransform):  # which holds nothing but the other
-        return _rebatched(entry.inv, batch, own, change).inv
-    if isinstance(entry, Transform) or (
-        isinstance(entry, Distribution) and entry.batch_shape[: len(batch)] == batch
-    ):
-        return _rebatched(entry, batch, own, change)
-    return entry
-
-
-def mixed(distribution: Distribution) -> Distribution:
-    """The components of a mixture as one distribution, or the distribution itself."""
-    if isinstance(distribution, MixtureSameFamily):
-        return mixed(distribution.component_distribution)
-    return distribution
+    return changed(distribution, batch)  # type: ignore[no-any-return]
 
 
 def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
