@@ -38,12 +38,13 @@ class Panels(NamedTuple):
         return torch.where(self.sign == 0, 0.0, u)
 
     def nodes(self, count: int) -> tuple[Tensor, Tensor]:
-        """Gauss-Legendre points and the logarithm of what each stands for, (count, panels, n)."""
+        """Gauss-Legendre points and the logarithm of what each stands for, (count · panels, n)."""
         gauss = np.polynomial.legendre.leggauss(count)
         places, shares = (self.low.new_tensor(side)[:, None, None] for side in gauss)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         u = middle + half * places
-        return self.points(u), (half * shares).log() + self.clamped(u)
+        width = (half * shares).log() + self.clamped(u)
+        return self.points(u).flatten(0, 1), width.flatten(0, 1)
 
     def halves(self, cut: Tensor | None = None) -> "Panels":
         """Twice as many, cut in the middle of u or at `cut`."""

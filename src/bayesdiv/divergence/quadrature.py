@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.densities import common_shape, inside, log_density, parameter, part
 from bayesdiv.divergence.estimators import Computation, Estimator
+from bayesdiv.divergence.gaussian import alpha_of
 from bayesdiv.divergence.panels import Panels, lay_out, tiny
 
 ACCURACY = 1e-7  # of a value up to 1, relative beyond: what is worse is refused
@@ -70,8 +71,9 @@ class Quadrature(Estimator):
         return lambda q, p, _: self._compute(divergence, q, p)
 
     def _compute(self, divergence: Divergence, q: Distribution, p: Distribution) -> Tensor:
-        settings = [x.shape for x in _tensors(divergence).values()]
-        shape = common_shape(q.batch_shape, p.batch_shape, *settings)
+        alpha = alpha_of(divergence)
+        settings = alpha.shape if isinstance(alpha, Tensor) else torch.Size()
+        shape = common_shape(q.batch_shape, p.batch_shape, settings)
         q, p = q.expand(shape), p.expand(shape)
         # Now, and not inside a block, whose second run would find a scale that the first computed.
         like, _ = parameter(q), parameter(p)
@@ -91,19 +93,12 @@ class Quadrature(Estimator):
         return torch.cat(values).reshape(shape).to(dtype)
 
 
-def _tensors(divergence: Divergence) -> dict[str, Tensor]:
-    """The settings of a divergence that are one number per weight, such as a learned alpha."""
-    names: list[str] = (
-        [entry.name for entry in fields(divergence)] if is_dataclass(divergence) else []
-    )
-    found = {name: getattr(divergence, name) for name in names}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
-
-
 def _cut(divergence: Divergence, shape: torch.Size, cut: slice | Tensor) -> Divergence:
-    settings = _tensors(divergence)
-    flat = {name: x.double().expand(shape).reshape(-1)[cut] for name, x in settings.items()}
-    return replace(divergence, **flat) if flat else divergence  # type: ignore[type-var]
+    """The divergence for some weights, where it has an alpha for each."""
+    alpha = alpha_of(divergence)
+    if not isinstance(alpha, Tensor):
+        return divergence
+    return replace(divergence, alpha=alpha.double().expand(shape).reshape(-1)[cut])  # type: ignore[type-var]
 
 
 class _Record(NamedTuple):
@@ -111,6 +106,7 @@ class _Record(NamedTuple):
 
     sums: Tensor
     logarithmic: bool
+    change: Tensor = torch.empty(0)  # by halving
 
     def total(self) -> Tensor:
         return self.sums.logsumexp(0) if self.logarithmic else self.sums.sum(0)
@@ -120,6 +116,26 @@ class _Record(NamedTuple):
         if self.logarithmic:
             return (sums - total).clamp(max=700.0).exp()
         return sums.abs() / total.abs().clamp(min=1.0)
+
+    def compared(self, halves: "_Record") -> "_Record":
+        """The halves, with the difference that they make for each; a logarithm where sums are."""
+        one, two = halves.sums.chunk(2)
+        if self.logarithmic:
+            both = torch.logaddexp(one, two)
+            high, low = torch.maximum(both, self.sums), torch.minimum(both, self.sums)
+            gone = torch.where(high > -math.inf, high + (-(low - high).exp()).log1p(), -math.inf)
+            change = gone.nan_to_num(-math.inf, math.inf, -math.inf)
+        else:
+            change = (one + two - self.sums).abs().nan_to_num(0.0, 0.0, 0.0)
+        return halves._replace(change=torch.cat([change, change]))
+
+    def with_halves(self, halves: "_Record", active: Tensor, index: Tensor) -> "_Record":
+        """Some panels of the active weights in halves."""
+        parent = self._replace(sums=self.sums[:, active].gather(0, index))
+        pairs = zip((self.sums, self.change), parent.compared(halves)[::2], strict=True)
+        nothing = -math.inf if self.logarithmic else 0.0
+        sums, change = (_spread(a, active, index, b, nothing) for a, b in pairs)
+        return _Record(sums, self.logarithmic, change)
 
 
 @dataclass(frozen=True)
@@ -163,13 +179,6 @@ class _Nodes(Points):
         return found + self.log_width
 
 
-class _Found(NamedTuple):
-    """All that one pass over panels shows."""
-
-    value: Tensor
-    records: list[_Record]
-
-
 @dataclass(frozen=True)
 class _Pair:
     """One block of weights, (n,), and how to integrate over it."""
@@ -183,23 +192,21 @@ class _Pair:
         """The divergence, differentiable, on panels that are found first."""
         with torch.no_grad():
             panels, diverging = self._settled()
-            x, log_width = self._nodes(panels)
-            used = self._used(x, log_width)
+            x, log_width = panels.nodes(self.points)
+            # Which nodes count in any integral: every node as its own panel.
+            _, found = self._estimate(self._logs(x), log_width, len(x))
+            used = torch.stack([r.relative(r.sums, r.total()) > 0 for r in found]).any(0)
             # What counts for nothing may have a derivative that is no number.
             best = used.int().argmax(0, keepdim=True)
             x = torch.where(used, x, x.gather(0, best))
             log_width = torch.where(used, log_width, -math.inf)
             known = self._logs(x)
         one, two = (_learned(d, x, log) for d, log in zip((self.q, self.p), known, strict=True))
-        return self._estimate((one, two), log_width, len(panels.low), diverging).value
+        return self._estimate((one, two), log_width, len(panels.low), diverging)[0]
 
     def of(self, weights: Tensor) -> "_Pair":
         divergence = _cut(self.divergence, self.q.batch_shape, weights)
         return _Pair(divergence, part(self.q, weights), part(self.p, weights), self.points)
-
-    def _nodes(self, panels: Panels) -> tuple[Tensor, Tensor]:
-        x, log_width = panels.nodes(self.points)
-        return x.flatten(0, 1), log_width.flatten(0, 1)
 
     def _logs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Log densities; one that overflows inside the support is finite, so that it is not 0."""
@@ -217,7 +224,7 @@ class _Pair:
         log_width: Tensor,
         panels: int,
         diverging: list[Tensor] | None = None,
-    ) -> _Found:
+    ) -> tuple[Tensor, list[_Record]]:
         records: list[_Record] = []
         at_q, at_p = (
             _Nodes(*logs, log + log_width, log_width, on_p, panels, records, diverging or [])
@@ -227,56 +234,45 @@ class _Pair:
         if diverging is None:  # the two masses, which must be 1
             for points in (at_q, at_p):
                 points.mean(torch.ones_like(points.log_q))
-        return _Found(value, records)
+        return value, records
 
-    def _over(self, panels: Panels) -> _Found:
-        x, log_width = self._nodes(panels)
+    def _over(self, panels: Panels) -> tuple[Tensor, list[_Record]]:
+        x, log_width = panels.nodes(self.points)
         return self._estimate(self._logs(x), log_width, len(panels.low))
-
-    def _used(self, x: Tensor, log_width: Tensor) -> Tensor:
-        """Which nodes count in any integral."""
-        # Every node as its own panel.
-        found = self._estimate(self._logs(x), log_width, x.shape[0])
-        used = torch.zeros_like(x, dtype=torch.bool)
-        for record in found.records:
-            used |= record.relative(record.sums, record.total()) > 0
-        return used
 
     def _settled(self) -> tuple[Panels, list[Tensor]]:
         """Panels good enough for every integral, and where an integral diverges."""
         layout = lay_out(self.q, self.p)
         panels = self._refined(layout.panels)
-        coarse, fine = self._over(panels), self._over(panels.halves())
-        diverging, remaining = self._ends(layout.far, layout.near, fine)
-        size = coarse.value.abs().clamp(min=1.0)
-        error = ((coarse.value - fine.value).abs() / size).nan_to_num(0.0)
-        for lost in remaining:
-            error = torch.maximum(error, lost)
-        for mass in fine.records[-2:]:
-            error = torch.maximum(error, (mass.total() - 1).abs())
-        error = torch.maximum(error, self._unknown(panels))
+        (coarse, _), (fine, records) = self._over(panels), self._over(panels.halves())
+        diverging, remaining = self._ends(layout.far, layout.near, records)
+        change = ((coarse - fine).abs() / coarse.abs().clamp(min=1.0)).nan_to_num(0.0)
+        masses = ((mass.total() - 1).abs() for mass in records[-2:])
+        error = torch.stack([change, *remaining, *masses, self._unknown(panels)]).amax(0)
         infinite = torch.stack(diverging[:-2]).any(0) if diverging[:-2] else error < 0
-        error = torch.where(infinite | ~coarse.value.isfinite(), 0.0, error)
+        error = torch.where(infinite | ~coarse.isfinite(), 0.0, error)
         if bool((error > ACCURACY).any()):
             raise NotConverged(self.divergence, self.q, self.p, error.max().item())
         return panels, diverging
 
     def _unknown(self, panels: Panels) -> Tensor:
         """The mass of one side where the density of the other overflows inside its support."""
-        x, log_width = self._nodes(panels)
+        x, log_width = panels.nodes(self.points)
         logs, lost = self._logs(x), []
         for distribution, other in ((self.q, logs[1]), (self.p, logs[0])):
             broken = inside(distribution, x) & ~log_density(distribution, x).isfinite()
             lost.append(torch.where(broken, (other + log_width).exp(), 0.0).sum(0))
         return torch.maximum(lost[0], lost[1])
 
-    def _ends(self, far: Panels, near: Panels, found: _Found) -> tuple[list[Tensor], list[Tensor]]:
+    def _ends(
+        self, far: Panels, near: Panels, records: list[_Record]
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Where each integral diverges, and what is left of it beyond the last panels."""
-        at_far, at_near = self._over(far).records, self._over(near).records
+        at_far, at_near = self._over(far)[1], self._over(near)[1]
         width = far.high - far.low
         way = ((near.low - far.low).abs()).clamp(min=1e-9)
         diverging, remaining = [], []
-        for one, two, whole in zip(at_far, at_near, found.records, strict=True):
+        for one, two, whole in zip(at_far, at_near, records, strict=True):
             logs = [r.sums if r.logarithmic else r.sums.abs().log() for r in (one, two)]
             decay = (logs[1] - logs[0]) / way
             total = whole.total()
@@ -292,41 +288,22 @@ class _Pair:
 
     def _refined(self, panels: Panels) -> Panels:
         """Panels, cut in halves where that changes an integral."""
-        parents, panels = self._over(panels).records, panels.halves()
-        records = self._over(panels).records
-        errors = [_change(one, two) for one, two in zip(parents, records, strict=True)]
+        parents, panels = self._over(panels)[1], panels.halves()
+        halves = zip(parents, self._over(panels)[1], strict=True)
+        records = [parent.compared(both) for parent, both in halves]
         for _ in range(_ROUNDS):
-            worst = _worst(records, errors, tiny(panels))
+            worst = _worst(records, tiny(panels))
             active = (worst.sum(0) > _TARGET).nonzero().squeeze(1)
             if not len(active):
                 break
-            panels, records, errors = self._cut(panels, records, errors, worst, active)
+            _, index = worst[:, active].topk(min(_AT_A_TIME, len(worst)), dim=0)
+            cut = panels.of(active).some(index).halves()
+            made = zip(records, self.of(active)._over(cut)[1], strict=True)
+            records = [record.with_halves(both, active, index) for record, both in made]
+            # The other weights get panels without width.
+            sides = zip(panels, cut, strict=True)
+            panels = Panels(*(_spread(one, active, index, new, 0.0) for one, new in sides))
         return panels
-
-    def _cut(
-        self,
-        panels: Panels,
-        records: list[_Record],
-        errors: list[Tensor],
-        worst: Tensor,
-        active: Tensor,
-    ) -> tuple[Panels, list[_Record], list[Tensor]]:
-        _, index = worst[:, active].topk(min(_AT_A_TIME, len(worst)), dim=0)
-        chosen = panels.of(active).some(index)
-        halves = chosen.halves()
-        made, old = self.of(active)._over(halves).records, records
-        count, sides = len(index), zip(panels, halves, strict=True)
-        # The other weights get panels without width.
-        panels = Panels(*(_spread(one, active, index, new, count, 0.0) for one, new in sides))
-        new_records, new_errors = [], []
-        for record, error, new in zip(old, errors, made, strict=True):
-            parent = _Record(record.sums[:, active].gather(0, index), record.logarithmic)
-            nothing = -math.inf if record.logarithmic else 0.0
-            sums = _spread(record.sums, active, index, new.sums, count, nothing)
-            change = _change(parent, new)
-            new_records.append(_Record(sums, record.logarithmic))
-            new_errors.append(_spread(error, active, index, change, count, nothing))
-        return panels, new_records, new_errors
 
 
 def _learned(distribution: Distribution, x: Tensor, log: Tensor) -> Tensor:
@@ -338,35 +315,19 @@ def _learned(distribution: Distribution, x: Tensor, log: Tensor) -> Tensor:
     )
 
 
-def _change(parent: _Record, halves: _Record) -> Tensor:
-    """The difference that halving makes, for each half; in logarithms where the record is."""
-    count = len(parent.sums)
-    one, two = halves.sums[:count], halves.sums[count:]
-    if parent.logarithmic:
-        both = torch.logaddexp(one, two)
-        high, low = torch.maximum(both, parent.sums), torch.minimum(both, parent.sums)
-        gone = torch.where(high > -math.inf, high + (-(low - high).exp()).log1p(), -math.inf)
-        change = gone.nan_to_num(-math.inf, math.inf, -math.inf)
-    else:
-        change = (one + two - parent.sums).abs().nan_to_num(0.0, 0.0, 0.0)
-    return torch.cat([change, change])
-
-
-def _worst(records: list[_Record], errors: list[Tensor], done: Tensor) -> Tensor:
+def _worst(records: list[_Record], done: Tensor) -> Tensor:
     """The largest error of each panel over all integrals, each in its own unit."""
     found = torch.zeros_like(records[0].sums)
-    for record, error in zip(records, errors, strict=True):
+    for record in records:
         total = record.total()
-        relative = record.relative(error, total).nan_to_num(0.0, 0.0, 0.0)
+        relative = record.relative(record.change, total).nan_to_num(0.0, 0.0, 0.0)
         found = torch.maximum(found, torch.where(total.isfinite(), relative, 0.0))
     return torch.where(done, 0.0, found)
 
 
-def _spread(
-    old: Tensor, active: Tensor, index: Tensor, new: Tensor, count: int, nothing: float
-) -> Tensor:
-    """`old` with the first `count` rows of `new` at `index`, and the others below."""
-    wide = old.clone()
+def _spread(old: Tensor, active: Tensor, index: Tensor, new: Tensor, nothing: float) -> Tensor:
+    """`old` with the first half of `new` at `index`, and the other below."""
+    count, wide = len(index), old.clone()
     wide[:, active] = old[:, active].scatter(0, index, new[:count])
     more = old.new_full((count, old.shape[1]), nothing)
     more[:, active] = new[count:]
