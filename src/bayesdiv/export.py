@@ -22,22 +22,6 @@ from bayesdiv.serving.graph import Graph, Served, Units, check_calibration
 from bayesdiv.serving.precision import Precision, Rounded
 
 WRITERS = {".onnx": files.onnx, ".pt2": files.pt2}
-MEANINGS = {
-    "mean": "mean of the target",
-    "scale": "standard deviation of the target",
-    "low": "lower end of the central interval of the level",
-    "high": "upper end of the central interval of the level",
-    "conformal_low": "lower end of the conformal interval",
-    "conformal_high": "upper end of the conformal interval",
-    "conformal_set": "whether each class is in the conformal set",
-    "probabilities": "probability of each class",
-    "entropy": "entropy of the probabilities, in nats",
-    "mutual_information": "part of the entropy that comes from the weights, in nats",
-    "epistemic": "variance that comes from not knowing the weights",
-    "aleatoric": "variance that more data would not remove",
-    "outlier_score": "larger where a row is less like the training data",
-    "unusual": "whether the outlier score is above its threshold",
-}
 
 
 class Exported(NamedTuple):
@@ -72,14 +56,13 @@ def export(
 
     Numbers have the outputs mean, scale, low, high, epistemic, aleatoric; classes have
     probabilities, entropy, mutual_information, epistemic, aleatoric; both have outlier_score, and
-    what `calibration` adds. The metadata, JSON under the key `bayesdiv`, describe inputs, columns,
-    units and classes, and hold the version and a checksum of the weights.
+    what `calibration` adds. The metadata are JSON under the key `bayesdiv`.
 
     Args:
         net: the trained model.
         likelihood: the one it was trained with.
-        example: inputs of the network, a row at least; a tensor, a tuple or a mapping as for
-            `predict`. Names of a mapping are the names of the inputs in the file.
+        example: inputs of the network, a row at least, as for `predict`. Names of a mapping are the
+            names of the inputs in the file.
         path: a file ending in `.onnx` or `.pt2`.
         samples: weight draws to keep.
         columns: how rows of a table become the network's inputs; the file then takes the raw
@@ -113,7 +96,6 @@ def export(
     calibration = [c.kept(level or 0.9) if isinstance(c, Levels) else c for c in calibration]
     check_calibration(calibration)
     kept = _kept(net, samples, weights, calibration)
-    _check_draws(kept)
     names, leaves = _named(example)
     encoded = None
     if columns is not None:
@@ -132,24 +114,19 @@ def export(
     return Exported(path, len(content), tuple(told["outputs"]), told)
 
 
+@torch.no_grad()
 def _kept(
     net: nn.Module, samples: int, weights: Weights | None, calibration: Sequence[Saved]
 ) -> Weights:
     """The draws that go into the file; new ones nearer to the mean or farther, if calibrated so."""
-    if weights is not None:
-        return weights
-    with torch.no_grad():
-        kept = draw_weights(net, samples)
-        for spread in calibration:
-            kept = spread(net, kept) if isinstance(spread, Spread) else kept
-    return kept
-
-
-def _check_draws(weights: Weights) -> None:
-    if any(drawn.dim() != 2 for drawn in weights):
+    kept = draw_weights(net, samples) if weights is None else weights
+    for spread in calibration if weights is None else ():
+        kept = spread(net, kept) if isinstance(spread, Spread) else kept
+    if any(drawn.dim() != 2 for drawn in kept):
         raise ValueError("a file holds one network, got a stack of trials: export one of them")
-    if not all(bool(drawn.isfinite().all()) for drawn in weights):
+    if not all(bool(drawn.isfinite().all()) for drawn in kept):
         raise ValueError("weights must be finite, got draws with NaN or infinite ones: train again")
+    return kept
 
 
 def _named(example: Inputs) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
@@ -193,13 +170,10 @@ def _metadata(
 ) -> dict[str, Any]:
     with torch.no_grad():
         found = graph(*leaves)
-    pairs = zip(names, leaves, strict=True)
     return {
         "bayesdiv": __version__,
-        "inputs": {name: _shape(leaf) for name, leaf in pairs},
-        "outputs": {
-            name: {**_shape(tensor), "meaning": MEANINGS[name]} for name, tensor in found.items()
-        },
+        "inputs": {name: _shape(leaf) for name, leaf in zip(names, leaves, strict=True)},
+        "outputs": {name: _shape(tensor) for name, tensor in found.items()},
         "columns": [] if graph.encoded is None else graph.encoded.described(),
         "target": asdict(served.units),
         "classes": list(classes),

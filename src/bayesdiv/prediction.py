@@ -77,16 +77,15 @@ def predict(
         >>> bd.predict(net, bd.Gaussian(), torch.zeros(5, 3)).mean.shape
         torch.Size([5])
     """
-    given = _given(model, x, unpack)
-    wanted = _gradient_wanted(given)
-    with evaluating(model), _from_seed(seed, leaves(given)):
+    given, wanted = _given(model, x, unpack)
+    device = leaves(given)[0].device
+    with evaluating(model), _from_seed(seed, device):
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
         axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
         parts = [part for one in given for part in _parts(one, axis, batch_size)]
-        few = _at_a_time(model, sum(shape.numel() for shape in shapes), leaves(given)[0].device)
-        few = -(-few // _members(model)) * _members(model)
+        few = _at_a_time(model, sum(shape.numel() for shape in shapes), device)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         drawn = (draw_weights(model, count, posteriors) for count in counts)
@@ -120,8 +119,7 @@ def predict_at(
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), weights).samples
         100
     """
-    given = _given(model, x, unpack)
-    wanted = _gradient_wanted(given)
+    given, wanted = _given(model, x, unpack)
     with evaluating(model), torch.set_grad_enabled(wanted):
         axis = weights[0].dim() - 2 if weights else 0
         kept = tuple(drawn.detach() for drawn in weights)
@@ -135,19 +133,15 @@ def predict_at(
         return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
 
 
-def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> list[Inputs]:
-    """The inputs as tensors; those of a loader's batches where the model is."""
-    if isinstance(x, Tensor):
-        return [x]
-    if not isinstance(x, DataLoader):
-        return [tree_map_only(np.ndarray, _tensor, x)]
+def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inputs], bool]:
+    """The inputs as tensors, a loader's where the model is; whether a gradient by them is asked."""
+    found = [] if isinstance(x, DataLoader) else [tree_map_only(np.ndarray, _tensor, x)]
     device = next(iter(model.parameters()), torch.empty(0)).device
-    found = []
-    for batch in x:
+    for batch in x if isinstance(x, DataLoader) else ():
         paired = isinstance(batch, list | tuple) and len(batch) < 3
         inputs = unpack(batch)[0] if unpack is not None else batch[0] if paired else batch
         found.append(tree_map_only(Tensor, lambda t: t.to(device), inputs))
-    return found
+    return found, torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves(found))
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
@@ -156,15 +150,11 @@ def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
     return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
 
 
-def _gradient_wanted(x: object) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves(x))
-
-
-def _from_seed(seed: int | None, inputs: list[Tensor]) -> AbstractContextManager[None]:
+def _from_seed(seed: int | None, device: torch.device) -> AbstractContextManager[None]:
     if seed is None:
         return nullcontext()
-    cards = [tensor.device for tensor in inputs[:1] if not on_cpu(tensor)]
-    return seeded(seed, cards) if cards else drawing(torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return drawing(generator) if on_cpu(device) else seeded(seed, [device])
 
 
 @contextmanager
@@ -214,18 +204,17 @@ def _outputs(
     )
 
 
-def _members(model: nn.Module) -> int:
-    """Of the largest ensemble in the model: draws by whole rounds reach all members equally."""
-    posteriors = [module.posterior for module in bayesian_modules(model)]
-    return max([q.members for q in posteriors if isinstance(q, Mixture)], default=1)
-
-
 def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
     """How many draws to make at a time, each of so many weights."""
     # Whatever the rows: as many numbers in another number of pieces would be other noise, and the
     # same row would have another prediction in a larger table.
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
     if not on_cpu(device) or not all_random(model):
-        return max(1, ROOM // max(1, weights))
-    few = CACHE // max(1, weights)
-    return few if few >= FEWEST else 1
+        few = max(1, ROOM // max(1, weights))
+    else:
+        few = CACHE // max(1, weights)
+        few = few if few >= FEWEST else 1
+    # By whole rounds, which reach all members of the largest ensemble equally.
+    posteriors = [module.posterior for module in bayesian_modules(model)]
+    members = max([q.members for q in posteriors if isinstance(q, Mixture)], default=1)
+    return -(-few // members) * members

@@ -68,18 +68,12 @@ class Predictive:
 
     @property
     def mean(self) -> Tensor:
-        """Mean of the targets; the class probabilities where targets are classes.
-
-        NaN where no mean exists: Student's t with one degree of freedom or fewer.
-        """
-        return self.probabilities if self.discrete else self._mean_of_each.mean(0)
+        """Mean of the targets, NaN where none exists; the probabilities where they are classes."""
+        return self._means.mean(0)
 
     @property
     def aleatoric(self) -> Tensor:
-        """Variance that more data would not remove: the mean over draws of the noise.
-
-        Infinite for Student's t with two degrees of freedom or fewer, NaN without a mean.
-        """
+        """Variance that more data would not remove: the mean over draws of the noise."""
         if self.discrete:
             return (self._each_probability * (1 - self._each_probability)).mean(0)
         return quantiles.variance(self.conditional).mean(0)
@@ -87,8 +81,7 @@ class Predictive:
     @property
     def epistemic(self) -> Tensor:
         """Variance that comes from not knowing the weights: of the means of the draws."""
-        means = self._each_probability if self.discrete else self._mean_of_each
-        return means.var(0, correction=0)
+        return self._means.var(0, correction=0)
 
     @property
     def variance(self) -> Tensor:
@@ -165,8 +158,8 @@ class Predictive:
         raise ValueError("class probabilities need targets that are classes, got numbers")
 
     @property
-    def _mean_of_each(self) -> Tensor:
-        return quantiles.mean(self.conditional)
+    def _means(self) -> Tensor:
+        return self._each_probability if self.discrete else quantiles.mean(self.conditional)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:

@@ -119,11 +119,6 @@ class Intervals(Saved):
     The promise of `bayesdiv.calibration`: whatever the model, on average, for exchangeable rows.
     Several outputs have a threshold and a promise each.
 
-    Args:
-        level: the probability promised.
-        score: what the threshold bounds.
-        thresholds: one per group, (groups, …outputs); a single one without groups.
-
     Examples:
         >>> from torch.distributions import Normal
         >>> held_out = Predictive(Normal(torch.zeros(1, 9), 0.5))
@@ -134,7 +129,7 @@ class Intervals(Saved):
 
     level: float
     score: Score
-    thresholds: Tensor
+    thresholds: Tensor  # one per group, (groups, …outputs)
 
     @classmethod
     def fit(
@@ -174,17 +169,8 @@ class FoldIntervals(Saved):
         [k-th largest of all l_i(x), k-th smallest of all u_i(x)],   k = ⌈(n + 1) · level⌉
 
     The promise is weaker than that of `Intervals`: with K equal folds of n rows, a target lies
-    inside with probability
-
-        1 - 2(1 - level) - min(2(1 - 1/K)/(n/K + 1), (1 - K/n)/(K + 1))
-
-    or more. In practice it is near `level`; every row is both learned from and calibrated on.
-
-    Args:
-        level: near which the coverage is.
-        score: what is ranked: `Scaled` or `Quantiles`.
-        scores: of all rows, (rows,).
-        folds: the number of each row's fold, (rows,).
+    inside with probability 1 - 2(1 - level) - min(2(1 - 1/K)/(n/K + 1), (1 - K/n)/(K + 1)) or more.
+    In practice it is near `level`; every row is both learned from and calibrated on.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -195,9 +181,9 @@ class FoldIntervals(Saved):
     """  # noqa: E501
 
     level: float
-    score: Score
-    scores: Tensor
-    folds: Tensor
+    score: Score  # `Scaled` or `Quantiles`
+    scores: Tensor  # of all rows
+    folds: Tensor  # the number of each row's fold
 
     @property
     def promised(self) -> float:

@@ -24,9 +24,6 @@ class Temperature(Saved):
 
         p(y = c | x) = 1/S Σ_s softmax(f_s(x) / temperature)_c
 
-    Args:
-        value: the temperature.
-
     Examples:
         >>> from torch.distributions import Bernoulli
         >>> sure = Predictive(Bernoulli(logits=torch.full((1, 4), 8.0)))
@@ -59,9 +56,6 @@ class Spread(Saved):
         w = mean + factor · (w_drawn - mean)
 
     It works on draws, and so for any posterior and any likelihood; 0 is the network at its mean.
-
-    Args:
-        factor: what deviations from the mean are multiplied by.
 
     Examples:
         >>> import bayesdiv as bd

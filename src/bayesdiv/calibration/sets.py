@@ -25,11 +25,6 @@ class Sets(Saved):
     not more; a few sets may then be empty. A fixed share makes the same set of the same row;
     with 1 the sets are largest.
 
-    Args:
-        level: the probability promised.
-        share: of its own probability that counts in the score of a class; None draws it per row.
-        thresholds: one per group, (groups,); a single one without groups.
-
     Examples:
         >>> from torch.distributions import Categorical
         >>> probs = torch.tensor([0.7, 0.2, 0.1])
@@ -40,8 +35,8 @@ class Sets(Saved):
     """
 
     level: float
-    share: float | None
-    thresholds: Tensor
+    share: float | None  # None draws it per row
+    thresholds: Tensor  # one per group, (groups,)
 
     @classmethod
     def fit(
@@ -98,10 +93,6 @@ class Levels(Saved):
     Targets with a lower bound are scored by `Central`, so that ends stay above it, other numbers
     by `Scaled`; sets of classes never lack the likeliest one.
 
-    Args:
-        score: what thresholds bound; None for classes.
-        scores: of the held-out rows, (rows, …outputs).
-
     Examples:
         >>> import torch
         >>> from torch.distributions import Normal
@@ -110,8 +101,8 @@ class Levels(Saved):
         (tensor([16.0000]), tensor([24.0000]))
     """
 
-    score: Score | None
-    scores: Tensor
+    score: Score | None  # None for classes
+    scores: Tensor  # of the held-out rows, (rows, …outputs)
 
     @classmethod
     def fit(cls, predictive: Predictive, y: Tensor) -> Self:

@@ -63,12 +63,6 @@ class Bayesian(Whole):
 
     It is a Bayesian layer inside any `nn.Sequential`, or a whole Bayesian network. Make it with
     `bayesianize`.
-
-    Args:
-        module: the network, without the random weights.
-        layout: names and shapes of the random weights.
-        posterior: the distribution that is learned.
-        prior: a module that returns the prior distribution.
     """
 
     def __init__(
@@ -79,18 +73,17 @@ class Bayesian(Whole):
         self.layout = layout
         self.posterior = posterior
         self.prior = prior
-        owners = [(name, *place(module, name)) for name in layout.names]
         # Where the weights of a call go: their modules, the attribute, the name.
-        self._places = [(owner, last, name) for name, owner, last in owners]
-        self._empty: list[Placeholder] = [getattr(owner, last) for _, owner, last in owners]
+        self._places = [(*place(module, name), name) for name in layout.names]
+        self._empty: list[Placeholder] = [getattr(owner, last) for owner, last, _ in self._places]
         self.may_recompute = may_recompute(module)
         self._sizes = layout.sizes
-        if layout.channels_last:
+        if any(entry.order for entry in layout.entries):  # channels last
             # In the state, so that one of another order of the flat vector is refused.
             self.register_buffer("channels_last", torch.ones(()))
         # Tensors in another dtype than the posterior; their placeholders know it.
         full = self._posterior.mean.dtype
-        self._rounded = [one for one in owners if dtype_of(one[1], one[2]) != full]
+        self._rounded = [one for one in self._places if dtype_of(*one[:2]) != full]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
 
@@ -137,11 +130,10 @@ class Bayesian(Whole):
         if weights.dtype != full and torch.is_autocast_enabled(weights.device.type):
             parts = _widened(parts, self.layout, full)
         tensors = self.layout.named(parts)
-        for name, owner, last in self._rounded:
-            tensor = tensors[name]
+        for owner, last, name in self._rounded:
             dtype = dtype_of(owner, last)
-            wider = torch.finfo(tensor.dtype).bits > torch.finfo(dtype).bits
-            tensors[name] = tensor.to(dtype) if wider else tensor
+            if torch.finfo(tensors[name].dtype).bits > torch.finfo(dtype).bits:
+                tensors[name] = tensors[name].to(dtype)
         return tensors
 
     def q(self) -> Distribution:
@@ -265,8 +257,7 @@ def using(model: nn.Module, weights: Sequence[Tensor]) -> AbstractContextManager
     return lending(bayesian_modules(model), weights)
 
 
-@contextmanager
-def at_mean(model: nn.Module) -> Iterator[None]:
+def at_mean(model: nn.Module) -> AbstractContextManager[None]:
     """Run `model` at its posterior mean, without noise, inside the context.
 
     Examples:
@@ -277,9 +268,7 @@ def at_mean(model: nn.Module) -> Iterator[None]:
         ...     bool((net(torch.ones(2, 3)) == source(torch.ones(2, 3))).all())
         True
     """
-    modules = bayesian_modules(model)
-    with lending(modules, [module.loc for module in modules]):
-        yield
+    return using(model, [module.loc for module in bayesian_modules(model)])
 
 
 def stacked(models: Sequence[Bayesian]) -> Bayesian:
@@ -295,17 +284,15 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
     first = models[0]
     if any(model.layout != first.layout for model in models):
         raise ValueError("models of one stack must have the same layout of random weights")
-    learned = [p for p in first.prior.parameters() if p.requires_grad]
-    if learned or any(True for _ in first.module.parameters()):
+    if any(p.requires_grad for p in first.prior.parameters()) or [*first.module.parameters()]:
         raise ValueError("models of one stack must have no weights that are not random")
     if not all(_alike(model.module, first.module) for model in models):
         raise ValueError("models of one stack must have the same buffers, such as running means")
     together = copy.deepcopy(first)
     together.prior = _common_prior(models)
-    for name in [name for name, _ in together.posterior.named_parameters()]:
-        values = [dict(model.posterior.named_parameters())[name].detach() for model in models]
-        owner, _, last = name.rpartition(".")
-        setattr(together.posterior.get_submodule(owner), last, nn.Parameter(torch.stack(values)))
+    for name in dict(first.posterior.named_parameters()):
+        values = [model.posterior.get_parameter(name).detach() for model in models]
+        setattr(*place(together.posterior, name), nn.Parameter(torch.stack(values)))
     return together
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Hashable, Sequence
-from typing import overload
+from typing import TypedDict, Unpack, overload
 
 import torch
 from torch import nn
@@ -19,15 +19,15 @@ _Chosen = Sequence[tuple[str, nn.Parameter]]
 _Family = PosteriorFor | LaidOut
 
 
+class _Options(TypedDict, total=False):
+    posterior: _Family
+    where: Where
+    start: float
+
+
 @overload
 def bayesianize(
-    module: nn.Module,
-    prior: nn.Module | PriorFor,
-    *,
-    posterior: _Family = ...,
-    where: Where = ...,
-    start: float = ...,
-    by: None = ...,
+    module: nn.Module, prior: nn.Module | PriorFor, *, by: None = ..., **options: Unpack[_Options]
 ) -> Bayesian: ...
 
 
@@ -36,10 +36,8 @@ def bayesianize(
     module: nn.Module,
     prior: nn.Module | PriorFor,
     *,
-    posterior: _Family = ...,
-    where: Where = ...,
-    start: float = ...,
     by: Callable[[str], Hashable],
+    **options: Unpack[_Options],
 ) -> Grouped: ...
 
 
@@ -95,7 +93,6 @@ def bayesianize(
             f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
         )
     chosen = _chosen(module, where)
-    _check_some(module, chosen)
     parts = {"": chosen} if by is None else _parted(chosen, by)
     for own in parts.values():
         _check(own)
@@ -148,20 +145,19 @@ def _parted(chosen: _Chosen, by: Callable[[str], Hashable]) -> dict[str, _Chosen
     return dict(groups)
 
 
-def _check_some(module: nn.Module, chosen: _Chosen) -> None:
-    if chosen:
-        return
+def _nothing_random(module: nn.Module) -> str:
+    """Why no weight can be random, and what to do."""
     kind = type(module).__name__
     packed = any("quantized" in type(part).__module__ for part in module.modules())
     kinds = {parameter.dtype for parameter in module.parameters()}
     if packed or bool(kinds & {torch.int8, torch.uint8}):
-        raise ValueError(
+        return (
             f"the weights of {kind} are quantised, which no posterior can move: make the module "
             "Bayesian before it is quantised, or give it adapters and make those Bayesian"
         )
     frozen = not any(parameter.requires_grad for parameter in module.parameters())
     hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
-    raise ValueError(f"no weight is random: where picked none of {kind}'s{hint}")
+    return f"no weight is random: where picked none of {kind}'s{hint}"
 
 
 def _check(chosen: _Chosen) -> None:
@@ -195,6 +191,8 @@ def _chosen(module: nn.Module, where: Where) -> _Chosen:
     """The random weights by name, under every module that holds them, each module once."""
     every = module.named_parameters(remove_duplicate=False)
     picked = {id(parameter) for name, parameter in every if where(name, parameter)}
+    if not picked:
+        raise ValueError(_nothing_random(module))
     return [
         (name, parameter)
         for path, owner in module.named_modules()

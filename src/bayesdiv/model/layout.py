@@ -67,16 +67,13 @@ class Layout:
     @classmethod
     def of(cls, parameters: Iterable[tuple[str, Tensor]]) -> "Layout":
         """The layout of named tensors; names of the same tensor are grouped."""
-        names: dict[int, list[str]] = {}
-        tensors: dict[int, Tensor] = {}
-        for name, parameter in list(parameters):  # a list, so that no id is given out twice
-            names.setdefault(id(parameter), []).append(name)
-            tensors[id(parameter)] = parameter
+        names: dict[Tensor, list[str]] = {}  # a tensor is equal to itself alone
+        for name, parameter in parameters:
+            names.setdefault(parameter, []).append(name)
         entries, offset = [], 0
-        for key, group in names.items():
-            one = tensors[key]
-            entries.append(Entry(tuple(group), one.shape, offset, _order(one)))
-            offset += entries[-1].size
+        for tensor, group in names.items():
+            entries.append(Entry(tuple(group), tensor.shape, offset, _order(tensor)))
+            offset += tensor.numel()
         return cls(tuple(entries))
 
     @property
@@ -90,11 +87,6 @@ class Layout:
     @property
     def sizes(self) -> list[int]:
         return [entry.size for entry in self.entries]
-
-    @property
-    def channels_last(self) -> bool:
-        """Whether a filter lies in the flat vector with its channels last."""
-        return any(entry.order for entry in self.entries)
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """One vector out of tensors by name, each expanded to its weight's shape."""

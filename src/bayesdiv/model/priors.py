@@ -67,8 +67,7 @@ class Prior(nn.Module):
         return self.family(**parameters, validate_args=validate)
 
     def extra_repr(self) -> str:
-        shown = [f"{name}={_range(getattr(self, name))}" for name in self.names]
-        return ", ".join([self.family.__name__, *shown])
+        return self.family.__name__
 
 
 def side_by_side(priors: Sequence[Prior], weights: int) -> Prior:
@@ -161,8 +160,3 @@ def prior_scale(prior: Distribution) -> Tensor:
             f"posterior from, got {scale.max().item()}: give the posterior yourself"
         )
     return scale
-
-
-def _range(value: Tensor) -> str:
-    low, high = value.min().item(), value.max().item()
-    return f"{low:.4g}" if low == high else f"{low:.4g} … {high:.4g}"

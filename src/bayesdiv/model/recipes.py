@@ -32,12 +32,8 @@ def pull(divergence: Divergence, ratio: float) -> float:
 
         lim_{m → 0} ∂D/∂m (N(m, r²) ‖ N(0, 1)) / m,   r = σ_q/σ_p
 
-    KL has 1 at every ratio. JS-G has ((1-α)³r² + α³/r²)/((1-α)r² + α), which grows as q narrows;
+    KL has 1 at every ratio r. JS-G has ((1-α)³r² + α³/r²)/((1-α)r² + α), which grows as q narrows;
     JS-A fades. At r = 1 both have (1-α)³ + α³.
-
-    Args:
-        divergence: one with an exact rule for Gaussians.
-        ratio: scale of the posterior over that of the prior.
 
     Examples:
         >>> from bayesdiv import JSG

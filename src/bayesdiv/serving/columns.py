@@ -10,21 +10,13 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: the network sees (value - loc) / scale.
-
-    Args:
-        name: of the column.
-        loc: subtracted in double precision, so that years or Unix seconds keep their digits.
-        scale: divided by.
-        unit: of the raw values, for readers of the metadata.
-        fill: instead of NaN, with a further input that is 1 there; None refuses NaN.
-    """
+    """A column of numbers: the network sees (value - loc) / scale, from double precision."""
 
     name: str
     loc: float = 0.0
     scale: float = 1.0
-    unit: str = ""
-    fill: float | None = None
+    unit: str = ""  # of the raw values, for readers of the metadata
+    fill: float | None = None  # instead of NaN, with a further input that is 1 there
 
     @property
     def width(self) -> int:
@@ -34,17 +26,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories, given to the graph as the place of its value in `categories`.
-
-    Args:
-        name: of the column.
-        categories: in the order of the network's inputs, one input each.
-        fill: the place of the category that stands for NaN, with a further input that is 1 there.
-    """
+    """A column of categories, given to the graph as the place of its value in `categories`."""
 
     name: str
-    categories: tuple[str, ...]
-    fill: int | None = None
+    categories: tuple[str, ...]  # in the order of the network's inputs, one input each
+    fill: int | None = None  # the place that stands for NaN, with a further input that is 1 there
 
     @property
     def width(self) -> int:
@@ -56,10 +42,6 @@ Column = Number | Category
 
 class Encoded(nn.Module):
     """From raw columns, (rows, columns) in double precision, to what the network takes.
-
-    Args:
-        columns: in the order of the raw table, which is that of the network's inputs.
-        dtype: of the network's inputs.
 
     Examples:
         >>> encoded = Encoded([Number("age", 30.0, 10.0), Category("smoker", ("no", "yes"))])

@@ -25,15 +25,7 @@ def fewer(
     """Choose draws, one after the other, whose mixture stays nearest to that of all draws.
 
     Near is the mean squared distance of class probabilities, or of distribution functions at five
-    quantiles of the mixture, over the rows.
-
-    Args:
-        net: the trained model.
-        likelihood: the one it was trained with.
-        x: rows to compare on, such as some hundred of the training data.
-        weights: many draws, from `draw_weights`.
-        count: how many to keep.
-        outputs: the tensor out of what the network returns, see `draws`.
+    quantiles of the mixture, over the rows of `x`, such as some hundred of the training data.
 
     Examples:
         >>> import bayesdiv as bd

@@ -63,8 +63,7 @@ class Flip:
 class Cutout:
     """Set a square of each image to 0, its centre anywhere (DeVries and Taylor 2017).
 
-    Args:
-        side: of the square, in pixels; at the border a part of it falls outside.
+    At the border a part of the square falls outside.
 
     Examples:
         >>> _ = torch.manual_seed(0)

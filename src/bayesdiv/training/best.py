@@ -61,10 +61,7 @@ class Best:
         return better
 
     def restore(self) -> int:
-        """Put the best weights back; the epoch that they are from, 0 for those at the start.
-
-        That no score was finite is warned of, since these weights are not trained.
-        """
+        """Put the best weights back; the epoch that they are from, 0 for those at the start."""
         if self.kept.epoch == 0 and self.noted:
             warnings.warn(
                 f"none of {self.noted} scores was finite: the weights are those of the start",

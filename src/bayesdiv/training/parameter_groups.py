@@ -28,7 +28,7 @@ def parameter_groups(
 
     Args:
         model: with Bayesian modules inside, or none.
-        objective: its parameters are those of the likelihood.
+        objective: its loss.
         loc: settings for the means, such as `{"lr": 1e-3, "weight_decay": 5e-4}`.
         rho: for everything else that a posterior learns: scales, factors of a covariance.
         noise: for the parameters of the objective.

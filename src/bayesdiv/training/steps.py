@@ -57,9 +57,7 @@ class Recorded:
     its state on the GPU: `Adam(…, capturable=True)`. Its learning rate is put in a tensor, so that
     schedules of torch work. On a CPU it is the plain step, and the log says so once.
 
-    Examples:
-        >>> import bayesdiv as bd
-        >>> step = Recorded()  # then: bd.fit(net, objective, batches, optimizer, 100, step=step)
+    Give it to `fit(…, step=Recorded())`.
     """
 
     def __init__(self) -> None:

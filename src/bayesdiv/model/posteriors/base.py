@@ -26,10 +26,7 @@ class Posterior(Protocol):
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         """Weights drawn so that gradients reach the parameters, (samples, …, weights).
 
-        Args:
-            samples: how many draws.
-            dtype: of the draws; None is that of the parameters.
-            seed: the same seed makes the same noise again; None takes noise from torch's generator.
+        The same seed makes the same noise again; None takes noise from torch's generator.
         """
 
     def log_prob(self, weights: Tensor) -> Tensor:

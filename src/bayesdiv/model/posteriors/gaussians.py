@@ -15,7 +15,7 @@ from bayesdiv.model.posteriors.base import checked, inverse_softplus, other_seed
 
 
 class Correlated(nn.Module, ABC):
-    """A posterior around `loc` that is no product."""
+    """A posterior around `loc` whose weights depend on each other."""
 
     loc: nn.Parameter
 

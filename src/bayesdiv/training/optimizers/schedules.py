@@ -10,19 +10,11 @@ class Cosine:
 
         factor(t) = ½ (1 + cos(π (t - warm_up)/(steps - warm_up)))
 
-    Give it to torch, and that to `fit`, which steps it after each update:
-    `fit(…, schedule=LambdaLR(optimizer, Cosine(epochs * len(batches))))`. A learning rate that is
-    a tensor is changed in place, as a recorded step needs it.
-
-    Args:
-        steps: of the whole run.
-        warm_up: steps of the rise.
+    For `fit(…, schedule=LambdaLR(optimizer, Cosine(epochs * len(batches))))`.
 
     Examples:
         >>> [round(Cosine(4)(step), 2) for step in range(5)]
         [1.0, 0.85, 0.5, 0.15, 0.0]
-        >>> Cosine(10, warm_up=2)(0)
-        0.3333333333333333
     """
 
     steps: int
