@@ -7,14 +7,14 @@ dashes of `series`, variables of the page, so that charts fit light, dark and pr
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 from bayesdiv.app import plots
 from bayesdiv.app.report.markup import Html, document, element
-from bayesdiv.app.report.reading import Tested, versions
+from bayesdiv.app.report.reading import versions
 
 Values = list[dict[str, Any]]
 Columns = Mapping[str, Iterable[object]]
@@ -61,11 +61,6 @@ def rows(columns: Columns, **same: object) -> Values:
         {**same, **dict(zip(columns, each, strict=True))}
         for each in zip(*columns.values(), strict=True)
     ]
-
-
-def by_run(known: Sequence[Tested], columns: Callable[[Tested], Columns]) -> Values:
-    """Values for a chart from the columns of each run."""
-    return [value for one in known for value in rows(columns(one), run=one.run.name)]
 
 
 def chart(title: str, said: str, values: Values, kind: str, **options: object) -> Html:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.charts import Columns, Values, by_run, chart, charts, rows
+from bayesdiv.app.report.charts import Values, chart, charts, rows
 from bayesdiv.app.report.examples import Listed
 from bayesdiv.app.report.markup import Html, note, section
 from bayesdiv.app.report.reading import Forecasts, Tested
@@ -23,13 +23,25 @@ NAME = "classes"
 def sections(known: Sequence[Tested]) -> list[Html]:
     """Reliability, risk, ROC curve and confusion of networks that predict classes."""
     pairs = {one.run.name: [(one.predictive, one.y)] for one in known}
-    drawn, aside = [calibration(pairs), _risks(known)], ""
+    risks: Values = []
+    for one in known:
+        share, risk = map(_thinned, metrics.risk_coverage(one.predictive, one.y))
+        risks += rows({"share answered": share, "error rate": risk}, run=one.run.name)
+    said = "error rate of the rows it is surest of"
+    risk_chart = chart("Risk against coverage", said, risks, "risk", y="error rate")
+    drawn, aside = [calibration(pairs), risk_chart], ""
     if len(_classes_of(known[0])) == 2:
         try:
             drawn.append(_roc(known))
         except ValueError as error:  # a class that the test part has none of
             aside = note(f"There is no ROC curve: {error}.")
-    drawn += map(_confusion, known)
+    said = "a class (row) and what it was called (column); shades are shares of the class"
+    if len(_classes_of(known[0])) > MOST_CLASSES:
+        said = "mistakes alone: a class (row) and what it was called (column)"
+    for one in known:
+        names, title = _classes_of(one), f"Confusion: {one.run.label}"
+        values = confused(metrics.confusion(one.predictive, one.y), names)
+        drawn.append(chart(title, said, values, "confusion", names=names))
     return [section("Calibration and mistakes", aside, charts(*drawn))]
 
 
@@ -56,33 +68,14 @@ def _thinned(curve: Tensor) -> list[float]:
     return cast(list[float], curve[kept].tolist())
 
 
-def _risks(known: Sequence[Tested]) -> Html:
-    def columns(one: Tested) -> Columns:
-        share, risk = map(_thinned, metrics.risk_coverage(one.predictive, one.y))
-        return {"share answered": share, "error rate": risk}
-
-    said = "error rate of the rows it is surest of"
-    return chart("Risk against coverage", said, by_run(known, columns), "risk", y="error rate")
-
-
 def _roc(known: Sequence[Tested]) -> Html:
-    def columns(one: Tested) -> Columns:
+    values, areas = [], []
+    for one in known:
         curve = metrics.roc(one.predictive, one.y)
         up, across = map(_thinned, (curve.true_positive_rate, curve.false_positive_rate))
-        return {"false positive rate": across, "true positive rate": up}
-
-    areas = [(one.run.name, metrics.auroc(one.predictive, one.y).item()) for one in known]
-    said = "area under the curve " + ", ".join(f"{area:.2f} ({name})" for name, area in areas)
-    return chart("ROC curve", said, by_run(known, columns), "roc")
-
-
-def _confusion(one: Tested) -> Html:
-    names = _classes_of(one)
-    values = confused(metrics.confusion(one.predictive, one.y), names)
-    said = "a class (row) and what it was called (column); shades are shares of the class"
-    if len(names) > MOST_CLASSES:
-        said = "mistakes alone: a class (row) and what it was called (column)"
-    return chart(f"Confusion: {one.run.label}", said, values, "confusion", names=names)
+        values += rows({"false positive rate": across, "true positive rate": up}, run=one.run.name)
+        areas.append(f"{metrics.auroc(one.predictive, one.y).item():.2f} ({one.run.name})")
+    return chart("ROC curve", f"area under the curve {', '.join(areas)}", values, "roc")
 
 
 def confused(counts: Tensor, names: Sequence[str]) -> Values:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesdiv.app.report.markup import Html, boxed, data_uri, element, joined, note
+from bayesdiv.app.report.markup import Html, data_uri, element, joined, note, table
 from bayesdiv.app.report.reading import Tested
 
 MOST_COLUMNS = 40  # of a row
@@ -63,12 +63,12 @@ def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], 
     columns = {} if raw is None else {n: raw[n] for n in names[:MOST_COLUMNS] if n in raw.columns}
     body = []
     for row in rows:
-        said = (element("td", texts[row]) for texts in lines.values())
-        cells = (element("td", plain(column.iloc[row])) for column in columns.values())
-        body.append(element("tr", element("th", str(one.places[row]), scope="row"), said, cells))
-    table = boxed(title, ["row", *lines, *columns], body, class_="sortable")
+        cells = [texts[row] for texts in lines.values()]
+        cells += [plain(column.iloc[row]) for column in columns.values()]
+        body.append([str(one.places[row]), *cells])
+    table_ = table(title, ["row", *lines, *columns], body, class_="sortable")
     more = len(names) - MOST_COLUMNS
-    return joined(table, note(f"{more} more columns are not shown.")) if more > 0 else table
+    return joined(table_, note(f"{more} more columns are not shown.")) if more > 0 else table_
 
 
 def plain(value: object) -> str:

@@ -51,17 +51,14 @@ def note(*content: Content) -> Html:
     return element("p", *content, class_="note")
 
 
-def table(label: str, head: Sequence[Content], rows: Iterable[Sequence[Content]]) -> Html:
-    """A table in its own box; the first cell of each row is its heading."""
+def table(
+    label: str, head: Sequence[Content], rows: Iterable[Sequence[Content]], **attributes: object
+) -> Html:
+    """A table in a box that scrolls sideways; the first cell of each row is its heading."""
     body = [
         element("tr", element("th", row[0], scope="row"), (element("td", cell) for cell in row[1:]))
         for row in rows
     ]
-    return boxed(label, head, body)
-
-
-def boxed(label: str, head: Sequence[Content], body: Iterable[Html], **attributes: object) -> Html:
-    """A table of ready rows in a box that scrolls sideways, with the keyboard too."""
     heads = element("tr", (element("th", cell, scope="col") for cell in head))
     parts = element("thead", heads), element("tbody", body)
     whole = element("table", *parts, **attributes, aria_label=label)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.charts import Columns, by_run, chart, charts, rows
+from bayesdiv.app.report.charts import Columns, chart, charts, rows
 from bayesdiv.app.report.examples import Listed
 from bayesdiv.app.report.markup import Html, section
 from bayesdiv.app.report.reading import Forecasts, Tested
@@ -23,9 +23,35 @@ NAME = "numbers"
 
 def sections(known: Sequence[Tested]) -> list[Html]:
     """Errors of each run, and whether its intervals hold as many targets as they say."""
-    errors = charts(*map(_predicted, known), _residuals(known))
-    covered = calibration({one.run.name: [(one.predictive, one.y)] for one in known})
-    drawn = charts(covered, _pits(known), _risks(known))
+    residuals, pits, risks = [], [], []
+    for one in known:
+        run, distance = one.run.name, cast(Regression, one.splits.task).to_distance
+        found = _points(one, _thinned(one.y.argsort(stable=True)))
+        pairs = zip(found["actual"], found["predicted"], strict=True)
+        columns = {key: found[key] for key in ("row", "predicted")}
+        residuals += rows({**columns, "actual minus predicted": [a - b for a, b in pairs]}, run=run)
+        counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
+        middles = [(k + 0.5) / BINS for k in range(BINS)]
+        columns = {"PIT": middles, "share of rows": (counts / len(one.y)).tolist()}
+        pits += rows({**columns, "rows": counts.tolist()}, run=run)
+        order = one.predictive.variance.argsort(stable=True)
+        error = distance(one.predictive.mean - one.y)[order]
+        count = torch.arange(1, len(order) + 1)
+        risk, kept = (error.square().cumsum(0) / count).sqrt(), _thinned(count.flip(0) - 1, 100)
+        columns = {"share answered": (count[kept] / len(order)).tolist()}
+        risks += rows({**columns, "RMSE": risk[kept].tolist()}, run=run)
+    chance = 1.96 * math.sqrt((1 - 1 / BINS) / (BINS * len(known[0].y)))
+    edges = [max(0.0, 1 / BINS + side * chance) for side in (-1, 1)]
+    between = "95 % of the bins of a calibrated forecast are between the dashed lines"
+    errors = charts(
+        *map(_predicted, known),
+        chart("Residuals", "should scatter around 0 without a trend", residuals, "residuals"),
+    )
+    drawn = charts(
+        calibration({one.run.name: [(one.predictive, one.y)] for one in known}),
+        chart("PIT", between, pits, "pit", edges=edges),
+        chart("Risk against coverage", "RMSE of the rows it is surest of", risks, "risk", y="RMSE"),
+    )
     return [section("Errors", errors), section("Intervals", drawn)]
 
 
@@ -56,17 +82,6 @@ def _predicted(one: Tested) -> Html:
     return chart(title, said, rows(columns, run=one.run.name), "predicted", x=x)
 
 
-def _residuals(known: Sequence[Tested]) -> Html:
-    def columns(one: Tested) -> Columns:
-        found = _points(one, _thinned(one.y.argsort(stable=True)))
-        pairs = zip(found["actual"], found["predicted"], strict=True)
-        error = {"actual minus predicted": [a - b for a, b in pairs]}
-        return {"row": found["row"], "predicted": found["predicted"], **error}
-
-    said = "should scatter around 0 without a trend"
-    return chart("Residuals", said, by_run(known, columns), "residuals")
-
-
 def calibration(forecasts: Forecasts) -> Html:
     """How many targets, of all seeds, are inside intervals of each level."""
     values = []
@@ -79,31 +94,6 @@ def calibration(forecasts: Forecasts) -> Html:
         columns: Columns = {"level of the interval": LEVELS, "share of targets inside": inside}
         values += rows(columns, run=name, rows=count)
     return chart("Interval coverage", "", values, "coverage")
-
-
-def _pits(known: Sequence[Tested]) -> Html:
-    def columns(one: Tested) -> Columns:
-        counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
-        shares = (counts / len(one.y)).tolist()
-        return {"PIT": middles, "share of rows": shares, "rows": counts.tolist()}
-
-    middles = [(k + 0.5) / BINS for k in range(BINS)]
-    chance = 1.96 * math.sqrt((1 - 1 / BINS) / (BINS * len(known[0].y)))
-    edges = [max(0.0, 1 / BINS + side * chance) for side in (-1, 1)]
-    said = "95 % of the bins of a calibrated forecast are between the dashed lines"
-    return chart("PIT", said, by_run(known, columns), "pit", edges=edges)
-
-
-def _risks(known: Sequence[Tested]) -> Html:
-    def columns(one: Tested) -> Columns:
-        order = one.predictive.variance.argsort(stable=True)
-        error = cast(Regression, one.splits.task).to_distance(one.predictive.mean - one.y)[order]
-        count = torch.arange(1, len(order) + 1)
-        risk, kept = (error.square().cumsum(0) / count).sqrt(), _thinned(count.flip(0) - 1, 100)
-        return {"share answered": (count[kept] / len(order)).tolist(), "RMSE": risk[kept].tolist()}
-
-    said = "RMSE of the rows it is surest of"
-    return chart("Risk against coverage", said, by_run(known, columns), "risk", y="RMSE")
 
 
 def parts(one: Tested) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bayesdiv.app.report.charts import Values, chart, charts, framed
-from bayesdiv.app.report.markup import Html, boxed, element, note, section
+from bayesdiv.app.report.markup import Html, element, note, section, table
 from bayesdiv.app.rounding import number
 
 SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA")]
@@ -88,7 +88,6 @@ def _trials(tried: Sequence[Any], names: Sequence[str], value: str) -> Html:
     for one in (each for each in tried if each.state != "waiting"):
         cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
         cells += ["" if one.value is None else number(one.value), one.state, *[one.reason] * told]
-        row = (element("td", cell) for cell in cells)
-        body.append(element("tr", element("th", str(one.number), scope="row"), row))
+        body.append([str(one.number), *cells])
     heads = ["trial", *names, value, "state", *["reason"] * told]
-    return section("All trials", boxed("All trials", heads, body, class_="sortable"))
+    return section("All trials", table("All trials", heads, body, class_="sortable"))
