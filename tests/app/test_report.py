@@ -35,7 +35,6 @@ from bayesdiv.app.report import (
     classes,
     columns,
     comparison,
-    examples,
     quantities,
     reading,
     scores,
@@ -441,11 +440,11 @@ def test_examples_of_a_regression_have_the_spread_and_the_quantiles_of_the_mixtu
 
 def test_images_are_shown_as_they_are(made):
     one = reading.tested(reading.read([made / "digits"])[0])
-    grey = Image.open(io.BytesIO(examples.png(one.splits.test.x[3])))
+    grey = Image.open(io.BytesIO(report.png(one.splits.test.x[3])))
     wanted = one.splits.test.x[3, 0].numpy() * 255
     np.testing.assert_allclose(np.asarray(grey), wanted, atol=0.51)
     colour = torch.rand(3, 4, 5) * 2 - 0.5  # as with noise: beyond what can be shown
-    shown = np.asarray(Image.open(io.BytesIO(examples.png(colour))))
+    shown = np.asarray(Image.open(io.BytesIO(report.png(colour))))
     wanted = np.moveaxis(colour.numpy(), 0, 2).clip(0, 1) * 255
     np.testing.assert_allclose(shown, wanted, atol=0.51)
 
@@ -453,7 +452,7 @@ def test_images_are_shown_as_they_are(made):
 def test_a_page_of_images_has_an_image_with_a_name_for_each_example(pages):
     page = pages["digits"].read_text()
     found = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="image (\d+)">', page)
-    assert len(found) == 2 * examples.ROWS
+    assert len(found) == 2 * report.ROWS
     digits = load_digits()
     for number, target in zip(found, re.findall(r"target (\d)<", page), strict=True):
         assert digits.target[int(number) - 1] == int(target)

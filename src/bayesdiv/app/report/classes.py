@@ -8,7 +8,6 @@ from torch import Tensor
 
 from bayesdiv import metrics
 from bayesdiv.app.report.charts import Values, chart, charts, rows
-from bayesdiv.app.report.examples import Listed
 from bayesdiv.app.report.markup import Html, note, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.report.scores import BINS
@@ -100,7 +99,7 @@ def parts(one: Tested) -> dict[str, Tensor]:
     }
 
 
-def listed(one: Tested) -> Listed:
+def listed(one: Tested) -> tuple[dict[str, list[str]], dict[str, Tensor]]:
     """What is said of every row, and the orders in which rows are shown."""
     names, predictive = _classes_of(one), one.predictive
     shares, predicted = predictive.probabilities.max(-1)
@@ -118,4 +117,4 @@ def listed(one: Tested) -> Listed:
         "Most uncertain": predictive.entropy.argsort(descending=True, stable=True),
         "Most wrong": wrong[own[wrong].argsort(stable=True)],
     }
-    return Listed(lines, orders)
+    return lines, orders

@@ -12,8 +12,7 @@ from bayesdiv import metrics, quantiles
 from bayesdiv.app.data.columns import Dates, Kind, Numeric, label_of
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.report.charts import Values, chart, charts, rows
-from bayesdiv.app.report.examples import plain
-from bayesdiv.app.report.markup import Html, section, table
+from bayesdiv.app.report.markup import Html, plain, section, table
 from bayesdiv.app.report.reading import Tested
 from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.classification import Classification

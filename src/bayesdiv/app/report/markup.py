@@ -65,6 +65,11 @@ def table(
     return element("div", whole, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
+def plain(value: object) -> str:
+    """A value as a file has it: 0 and not 0.0, 007 and not 7."""
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
 def problem(text: str) -> Html:
     """A paragraph on what is not as it should be."""
     return element("p", text, class_="problem")

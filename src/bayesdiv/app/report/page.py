@@ -1,17 +1,33 @@
 """The page: its sections one after the other."""
 
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+
+import torch
+from torch import Tensor
 
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.report import classes, columns, network, quantities, reading, scores
 from bayesdiv.app.report.charts import framed
-from bayesdiv.app.report.examples import shown
-from bayesdiv.app.report.markup import Html, element, joined, note, problem, section, table
+from bayesdiv.app.report.markup import (
+    Html,
+    data_uri,
+    element,
+    joined,
+    note,
+    plain,
+    problem,
+    section,
+    table,
+)
+from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
 
+MOST_COLUMNS = 40  # of a row
+ROWS = 8  # of each kind
 Tell = Callable[[str], None]
 
 
@@ -20,7 +36,7 @@ def page(
 ) -> str:
     """A report on runs of the same data; `tell` gets a word on each piece of work."""
     runs = reading.read(folders, data)
-    known: list[reading.Tested] = []
+    known: list[Tested] = []
     lost = ""
     try:
         for run in runs:
@@ -32,8 +48,8 @@ def page(
 
 
 def on_runs(
-    runs: Sequence[reading.Run],
-    known: Sequence[reading.Tested],
+    runs: Sequence[Run],
+    known: Sequence[Tested],
     lost: str = "",
     tell: Tell = lambda line: None,
 ) -> str:
@@ -61,7 +77,7 @@ def on_runs(
     return framed(f"{source.name}: {named}", every, parts)
 
 
-def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
+def _examples(known: Sequence[Tested], kind: ModuleType) -> Html:
     """The two parts of uncertainty, in the mean and in the least sure and most wrong rows."""
     first = known[0]
     where = "path in" if first.files else "number in the test part of"
@@ -77,5 +93,51 @@ def _examples(known: Sequence[reading.Tested], kind: ModuleType) -> Html:
         for one in known
     ]
     means = table("The two parts of the uncertainty", head, cells)
-    shown_ = (joined(element("h3", o.run.label), *shown(o, kind.listed(o))) for o in known)
-    return section("Least sure and most wrong", note(said), means, *shown_, kind=kind.NAME)
+    shown, what = [], "picture" if first.pictures else "row"
+    for one in known:
+        shown.append(element("h3", one.run.label))
+        lines, orders = kind.listed(one)
+        for title, order in orders.items():
+            rows, draw = order[:ROWS].tolist(), _pictures if one.pictures else _rows
+            none = note(f"No test {what} was misclassified.")
+            shown += [element("h4", title), draw(one, rows, lines, title) if rows else none]
+    return section("Least sure and most wrong", note(said), means, *shown, kind=kind.NAME)
+
+
+def _pictures(
+    one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], title: str
+) -> Html:
+    items = []
+    for row in rows:
+        name = one.files[row] if one.files else f"image {one.places[row]}"
+        said = (element("span", f"{key} {texts[row]}") for key, texts in lines.items())
+        picture = element("img", src=data_uri(png(one.part.x[row]), "image/png"), alt=name)
+        items.append(element("li", picture, element("span", name, class_="quiet"), said))
+    return element("ul", items, class_="examples", aria_label=title)
+
+
+def png(image: Tensor) -> bytes:
+    """An image (channels, height, width), bytes or values from 0 to 1, as a PNG file."""
+    from PIL import Image
+
+    as_bytes = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    levels = (as_bytes if image.is_floating_point() else image).cpu()
+    colour = levels.shape[0] == 3
+    pixels = levels.permute(1, 2, 0).numpy() if colour else levels[0].numpy()
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, format="PNG")
+    return content.getvalue()
+
+
+def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], title: str) -> Html:
+    """Rows of a table that can be sorted: what is predicted, then the columns of the file."""
+    raw, names = one.raw, one.splits.encoder.names if one.splits.encoder else ()
+    columns = {} if raw is None else {n: raw[n] for n in names[:MOST_COLUMNS] if n in raw.columns}
+    body = []
+    for row in rows:
+        cells = [texts[row] for texts in lines.values()]
+        cells += [plain(column.iloc[row]) for column in columns.values()]
+        body.append([str(one.places[row]), *cells])
+    table_ = table(title, ["row", *lines, *columns], body, class_="sortable")
+    more = len(names) - MOST_COLUMNS
+    return joined(table_, note(f"{more} more columns are not shown.")) if more > 0 else table_

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from bayesdiv import metrics
 from bayesdiv.app.report.charts import Columns, chart, charts, rows
-from bayesdiv.app.report.examples import Listed
 from bayesdiv.app.report.markup import Html, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.rounding import number, percent
@@ -102,7 +101,7 @@ def parts(one: Tested) -> dict[str, Tensor]:
     return {"epistemic": units(each.epistemic.sqrt()), "aleatoric": units(each.aleatoric.sqrt())}
 
 
-def listed(one: Tested) -> Listed:
+def listed(one: Tested) -> tuple[dict[str, list[str]], dict[str, Tensor]]:
     """What is said of every row, and the orders in which rows are shown."""
     predictive, found = one.predictive, _points(one, torch.arange(len(one.y)))
     low, high, target = found["low"], found["high"], found["actual"]
@@ -118,4 +117,4 @@ def listed(one: Tested) -> Listed:
         "Most uncertain": predictive.variance.argsort(descending=True, stable=True),
         "Most wrong": (predictive.mean - one.y).abs().argsort(descending=True, stable=True),
     }
-    return Listed(lines, orders)
+    return lines, orders
