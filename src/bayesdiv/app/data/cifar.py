@@ -99,7 +99,9 @@ def cifar100(source: str | Path | None = None) -> Images:
 
 def _read(kind: _Set, source: str | Path | None) -> Images:
     path = _found(kind, source)
-    held = _in_archive(kind, path) if path.is_file() else _in_folder(kind, path)
+    places = [path / name for name in (*kind.md5, kind.meta)]
+    held = {place.name: place.read_bytes() for place in places if place.is_file()}
+    held = _in_archive(kind, path) if path.is_file() else held
     for name in (*kind.md5, kind.meta):
         if name not in held:
             raise DataError(f"{path} must hold the {kind.name} file {name}, got none")
@@ -143,11 +145,6 @@ def _found(kind: _Set, source: str | Path | None) -> Path:
         )
     url = f"https://www.cs.toronto.edu/~kriz/{kind.archive}"
     return found or fetch(url, f"md5:{kind.archive_md5}", kind.archive)
-
-
-def _in_folder(kind: _Set, folder: Path) -> dict[str, bytes]:
-    places = [folder / name for name in (*kind.md5, kind.meta)]
-    return {place.name: place.read_bytes() for place in places if place.is_file()}
 
 
 def _in_archive(kind: _Set, path: Path) -> dict[str, bytes]:
@@ -202,10 +199,8 @@ def _batch(
     pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
     if not (pixels and len(data) and data.shape[1] == prod(_SHAPE)):
         raise DataError(f"{file} must hold 'data', rows of {prod(_SHAPE)} bytes: not a CIFAR file")
-    known = isinstance(labels, list) and all(
-        type(label) is int and 0 <= label < classes for label in labels
-    )
-    if not known or len(labels) != len(data):
+    whole = isinstance(labels, list) and all(type(label) is int for label in labels)
+    if not whole or len(labels) != len(data) or not 0 <= min(labels) <= max(labels) < classes:
         raise DataError(
             f"{file} must hold {kind.labels!r}, a number from 0 to {classes - 1} for each of "
             f"{len(data)} images: not a CIFAR file"

@@ -119,10 +119,8 @@ class Dates(Numeric):
 
         how = self.format if self.format and words_for(column) == "string" else None
         times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
-        return (
-            np.where(times.isna(), np.nan, times.astype("datetime64[ns, UTC]").astype("int64"))
-            / _DAY
-        )
+        ticks = times.astype("datetime64[ns, UTC]").astype("int64")
+        return np.where(times.isna(), np.nan, ticks) / _DAY
 
 
 @dataclass(frozen=True)
@@ -243,10 +241,8 @@ def _no_number(
         either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += " with decimal points, not decimal commas"
         return DataError(f"{rule}, {got}: give --decimal ,{either}")
-    usual = (
-        f"correct or remove it, fill it with --impute, or drop the column with --drop {column.name}"
-    )
-    return DataError(f"{rule}, {got}: {remedy or usual}")
+    usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
+    return DataError(f"{rule}, {got}: {remedy or f'{usual} {column.name}'}")
 
 
 def _in_row(problems: list[str]) -> DataError:

@@ -152,6 +152,7 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
         raise DataError(f"a table must be an ordinary file, got {path}")
     if path.stat().st_size > memory():
         raise DataError(f"{path} must fit into memory, got {path.stat().st_size:,} bytes")
+    kind = {".parquet": "a Parquet file", ".xlsx": "an Excel file (.xlsx)"}.get(suffix, "text")
     try:
         if suffix == ".parquet":
             found = _read_parquet(path)
@@ -159,8 +160,12 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
             found = _read_excel(path, written.sheet)
         else:
             found = _read_csv(path, options, written)
+    except DataError:
+        raise
     except OSError as problem:
         raise DataError(f"{path} must be readable, got: {problem}") from problem
+    except Exception as problem:  # of Arrow, zipfile, openpyxl and XML, of many kinds
+        raise DataError(f"{path} must be {kind}, got: {problem}") from problem
     frame = found.frame.reset_index(drop=True)
     check_unique(frame.columns)
     if frame.empty:
@@ -276,42 +281,30 @@ def _is_number(row: list[str], place: int) -> bool:
 
 
 def _read_excel(path: Path, wanted: str | None) -> Read:
-    """A sheet of an Excel file, or one sentence on why it is none."""
+    """A sheet of an Excel file."""
     import pandas as pd
 
-    try:
-        check_unpacked(path)
-        with pd.ExcelFile(path, engine="openpyxl") as book:
-            sheet = wanted or book.sheet_names[0]
-            if sheet not in book.sheet_names:
-                raise DataError(
-                    f"{path} must have the sheet {sheet!r}, got {quoted(book.sheet_names)}"
-                )
-            frame = pd.read_excel(book, sheet_name=sheet, na_values=["?"])
-            others = [name for name in book.sheet_names if name != sheet]
-    except DataError:
-        raise
-    except Exception as problem:  # zipfile's, openpyxl's and XML's own, of many kinds
-        raise DataError(f"{path} must be an Excel file (.xlsx), got: {problem}") from problem
+    check_unpacked(path)
+    with pd.ExcelFile(path, engine="openpyxl") as book:
+        sheet = wanted or book.sheet_names[0]
+        if sheet not in book.sheet_names:
+            raise DataError(f"{path} must have the sheet {sheet!r}, got {quoted(book.sheet_names)}")
+        frame = pd.read_excel(book, sheet_name=sheet, na_values=["?"])
+        others = [name for name in book.sheet_names if name != sheet]
     said = f"sheet {sheet!r} is read, not {quoted(others)}; choose one with --sheet"
     return Read(frame, notes=(said,) if others and wanted is None else ())
 
 
 def _read_parquet(path: Path) -> Read:
-    """A Parquet file, or one sentence on why it is none."""
+    """A Parquet file."""
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
-    try:
-        with ParquetFile(path) as file:
-            rows, columns = file.metadata.num_rows, file.metadata.num_columns
-            if CELL * rows * columns > memory():
-                said = f"got {rows:,} rows of {columns:,} columns"
-                raise DataError(f"{path} must fit into memory, {said}")
-            return Read(file.read().to_pandas())
-    except (DataError, OSError):
-        raise
-    except Exception as problem:  # Arrow's own, and KeyError where the notes of pandas are broken
-        raise DataError(f"{path} must be a Parquet file, got: {problem}") from problem
+    with ParquetFile(path) as file:
+        rows, columns = file.metadata.num_rows, file.metadata.num_columns
+        if CELL * rows * columns > memory():
+            said = f"got {rows:,} rows of {columns:,} columns"
+            raise DataError(f"{path} must fit into memory, {said}")
+        return Read(file.read().to_pandas())
 
 
 def memory() -> float:

@@ -163,7 +163,9 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"header must be yes or no, got {source['header']}")
     plain = {name: source.get(name) for name in ("separator", "decimal", "encoding", "sheet")}
     texts = tuple(filter(None, (source.get("categories") or "").split(",")))
-    task, split = source.get("task"), source.get("split")
+    task, split, size = source.get("task"), source.get("split"), source.get("size")
+    if size is not None and not str(size).isdecimal():
+        raise ValueError(f"size must be a whole number of pixels, got {size}")
     return {
         "target": source["target"],
         "task": None if task is None else named(task),
@@ -174,16 +176,9 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         "apart": None if split is None else Apart.parse(split),
         "likelihood": source.get("likelihood"),
         "pictures": source.get("pictures"),
-        "size": None if source.get("size") is None else _pixels(source["size"]),
+        "size": None if size is None else int(size),
         "skip_broken": bool(source.get("skip_broken")),
     }
-
-
-def _pixels(given: Any) -> int:
-    try:
-        return int(given)
-    except (TypeError, ValueError):
-        raise ValueError(f"size must be a whole number of pixels, got {given}") from None
 
 
 def _known(name: str) -> "Table | Images":

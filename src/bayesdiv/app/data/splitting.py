@@ -4,7 +4,7 @@ As in the paper's experiments: noise on the inputs, too few rows of one class.
 """
 
 import math
-from contextlib import suppress
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,6 @@ from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.tasks.classification import Classification
-from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -40,18 +39,12 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     constant = [name for name in features.columns if name not in encoder.names]
     if constant:
         notes += (f"left out, as constant in the training rows: {quoted(constant)}",)
-    trained = targets.iloc[rows.train]
-    if table.likelihood is None:
-        task = table.task.fit(trained)
-    else:
-        assert issubclass(table.task, Regression)
-        task = table.task.fit(trained, table.likelihood)
-    train, validated, tested = (
-        Part(encoder.encode(features.iloc[at]), task.encode(targets.iloc[at])) for at in rows
-    )
+    how: Any = () if table.likelihood is None else (table.likelihood,)  # of a regression alone
+    task = table.task.fit(targets.iloc[rows.train], *how)
+    parts = [Part(encoder.encode(features.iloc[k]), task.encode(targets.iloc[k])) for k in rows]
     places = tuple(int(row) + 1 for row in table.frame.index[rows.test])
     about = (table.name, table.target, table.notes + notes, places)
-    return Splits(train, validated, tested, task, encoder, *about)
+    return Splits(parts[0], parts[1], parts[2], task, encoder, *about)
 
 
 class _Rows(NamedTuple):
@@ -110,10 +103,7 @@ def _order(
 
 
 def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, tuple[str, ...]]:
-    """The parts after rows with their own category have joined the training part.
-
-    Where the parts are fixed, such rows are left out.
-    """
+    """The parts after rows with their own category have joined training, or left fixed parts."""
     known = np.ones(len(features), dtype=bool)
     for name in features.columns:
         column, trained = features[name], features[name].iloc[rows.train]
@@ -131,27 +121,23 @@ def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, 
             f"{len(validation)} and {len(test)} such rows: drop columns with many rare "
             "values with --drop"
         )
-    if fixed:
-        note = f"rows left out, as no training row has their category or gap: {len(moved)}"
-        return _Rows(rows.train, validation, test), (note,)
-    note = f"rows moved to the training part, as only they have some category: {len(moved)}"
-    return _Rows(np.concatenate([rows.train, moved]), validation, test), (note,)
+    note = "rows left out, as no training row has their category or gap"
+    if not fixed:
+        note = "rows moved to the training part, as only they have some category"
+    train = rows.train if fixed else np.concatenate([rows.train, moved])
+    return _Rows(train, validation, test), (f"{note}: {len(moved)}",)
 
 
 @dataclass(frozen=True)
 class Bias:
-    """Too little of one class: of its rows the share `keep` is left.
-
-    Args:
-        label: the name of the class; where no class has that name, its index.
-        keep: in (0, 1].
+    """Too little of one class: of its rows the share `keep`, in (0, 1], is left.
 
     Examples:
         >>> Bias.parse("malignant:0.2")
         Bias(label='malignant', keep=0.2)
     """
 
-    label: str | int
+    label: str
     keep: float
 
     def __post_init__(self) -> None:
@@ -161,23 +147,10 @@ class Bias:
     @classmethod
     def parse(cls, text: str) -> "Bias":
         """A bias written as LABEL:KEEP; the last colon counts."""
-        label, _, keep = text.rpartition(":")
-        share = math.nan
-        with suppress(ValueError):
-            share = float(keep)
-        if label and not math.isnan(share):
-            return cls(label, share)
+        found = re.fullmatch(r"(.+):(-?\d*\.?\d+(?:[eE][+-]?\d+)?)", text)
+        if found:
+            return cls(found[1], float(found[2]))
         raise DataError(f"bias must be written LABEL:KEEP, such as 'malignant:0.2', got {text!r}")
-
-    def index(self, classes: tuple[str, ...]) -> int:
-        """Which of the classes is meant."""
-        label = str(self.label)
-        if label in classes:
-            return classes.index(label)
-        if label.isdecimal() and int(label) < len(classes):
-            return int(label)
-        known = ", ".join(map(repr, classes))
-        raise DataError(f"label must be one of the classes {known} or an index, got {label!r}")
 
 
 def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
@@ -215,7 +188,10 @@ def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
     """
     if not isinstance(splits.task, Classification):
         raise DataError(f"bias must name a class, but {splits.name} is a regression, got {bias}")
-    code = bias.index(splits.task.classes)
+    name, classes = bias.label, splits.task.classes
+    if name not in classes:
+        raise DataError(f"label must be one of the classes {quoted(classes)}, got {name!r}")
+    code = classes.index(name)
     generator = torch.Generator().manual_seed(seed)
 
     def thinned(part: Part) -> Part:
@@ -227,14 +203,9 @@ def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
 
     train = thinned(splits.train)
     before, after = (int((part.y == code).sum()) for part in (splits.train, train))
-    name = splits.task.classes[code]
     if after == 0:
         raise DataError(
             f"keep must leave a training row of class {name!r}, got {bias.keep} of {before} rows"
         )
-    return replace(
-        splits,
-        train=train,
-        validation=thinned(splits.validation),
-        notes=(*splits.notes, f"bias leaves {after} of {before} training rows of class {name!r}"),
-    )
+    notes = (*splits.notes, f"bias leaves {after} of {before} training rows of class {name!r}")
+    return replace(splits, train=train, validation=thinned(splits.validation), notes=notes)

@@ -111,6 +111,7 @@ def checked(
     if not there.all():
         notes += (f"rows left out, as their target {target!r} is missing: {(~there).sum()}",)
     found, why = _settled(frame[target], task)
+    found.check(frame[target])
     frame, filled = _filled(frame, target) if impute else check_there(frame)
     features = frame.drop(columns=target)
     for column in features.columns:
@@ -166,15 +167,28 @@ def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tup
         )
     if task is not Classification:
         check_text(column, "correct or remove that row")
-    found, why = (task, ()) if task else _decided(column)
-    found.check(column)
-    return found, why
+    if task is not None or kind_of(column) is OneHot:
+        return task or Classification, ()
+    # A column with missing values may have one of pandas' own types for whole numbers.
+    whole = column.dtype.kind in "iu" or column.dtype.name.lstrip("U").startswith(("Int", "bool"))
+    rows = column.value_counts()
+    if not whole or len(rows) > MOST_CLASSES:
+        return Regression, ()
+    seen = f"target {column.name!r} has {len(rows)} different whole numbers, taken as "
+    if len(rows) >= 5 and rows.min() < RARE * rows.max():
+        return Regression, (
+            f"{seen}a quantity, since some are rare; if they are classes, give --task "
+            "classification, if they count something, --task counts",
+        )
+    return Classification, (
+        f"{seen}classes; if it is a quantity, say so with --task regression, or in Python with "
+        "task=Regression",
+    )
 
 
 def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ...]]:
     """The table with odd values among numbers missing, and how many are to be filled."""
-    names = [name for name in frame.columns if name != target]
-    given = frame
+    names, given = [name for name in frame.columns if name != target], frame
     frame = given.assign(**{name: columns.without_odd_ones(given[name]) for name in names})
     counts = {name: int(count) for name, count in frame[names].isna().sum().items() if count}
     listed = [", ".join(f"{count} in {name!r}" for name, count in counts.items())]
@@ -185,27 +199,6 @@ def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ..
             where = f"{odd.iloc[0]!r} in row {odd.index[0] + 1}"
             listed.append(f"{len(odd)} in {name!r} {said} {where}")
     return frame, (f"missing values are filled and marked: {'; '.join(listed)}",) if counts else ()
-
-
-def _decided(target: "Series") -> tuple[type[Task], tuple[str, ...]]:
-    """What a target is when nobody says, with a note where it could be taken either way."""
-    if kind_of(target) is OneHot:
-        return Classification, ()
-    # A column with missing values may have one of pandas' own types for whole numbers.
-    whole = target.dtype.kind in "iu" or target.dtype.name.lstrip("U").startswith(("Int", "bool"))
-    rows = target.value_counts()
-    if not whole or len(rows) > MOST_CLASSES:
-        return Regression, ()
-    seen = f"target {target.name!r} has {len(rows)} different whole numbers, taken as "
-    if len(rows) >= 5 and rows.min() < RARE * rows.max():
-        return Regression, (
-            f"{seen}a quantity, since some are rare; if they are classes, give --task "
-            "classification, if they count something, --task counts",
-        )
-    return Classification, (
-        f"{seen}classes; if it is a quantity, say so with --task regression, or in Python with "
-        "task=Regression",
-    )
 
 
 def _without(
@@ -270,15 +263,18 @@ def _notes_on(features: "DataFrame") -> tuple[str, ...]:
         for name, count in different.items()
         if count > MOST_CLASSES
     ]
-    for name, column in features.items():
-        formats = format_of(column) if kinds[name] is Dates else []
-        if len(formats) > 1:
-            notes.append(
-                f"column {name!r} holds dates, read as {formats[0]}; if the day comes first, "
-                "write them as year-month-day"
-            )
-    for name, column in features.items():
-        if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all():
-            said = f"if it says nothing, leave it out with --drop {name}"
-            notes.append(f"column {name!r} numbers the rows; {said}")
-    return tuple(notes)
+    formats = {n: format_of(features[n]) for n, kind in kinds.items() if kind is Dates}
+    notes += [
+        f"column {name!r} holds dates, read as {found[0]}; if the day comes first, write them as "
+        "year-month-day"
+        for name, found in formats.items()
+        if len(found) > 1
+    ]
+    return (
+        *notes,
+        *(
+            f"column {name!r} numbers the rows; if it says nothing, leave it out with --drop {name}"
+            for name, column in features.items()
+            if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all()
+        ),
+    )
