@@ -664,7 +664,7 @@ def test_a_terminal_shows_what_is_being_done(made, monkeypatch, tmp_path):
     screen = Console(file=io.StringIO(), force_terminal=True, width=80)
     monkeypatch.setattr(command, "errors", screen)
     assert call("report", made / "numbers" / "kl", "-o", tmp_path / "page.html") == 0
-    assert "posterior" in screen.file.getvalue()
+    assert "reading and predicting" in screen.file.getvalue()
 
 
 # In a browser --------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
-from rich.markup import escape
 
 from bayesdiv.app import runs
 from bayesdiv.app.console import errors, say
@@ -27,7 +26,7 @@ def report(settings: Namespace) -> None:
     """Write the page and say where."""
     path = page_path(settings)
     folders = [Path(run) for run in settings.runs]
-    with errors.status("reading") as line:
-        content = page(folders, lambda text: line.update(escape(text)), data=settings.data)
+    with errors.status("reading and predicting"):
+        content = page(folders, data=settings.data)
     runs.write(path, content.encode())
     say(f"wrote {path}: open it in a browser")

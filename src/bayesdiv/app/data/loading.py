@@ -38,36 +38,30 @@ def datasets() -> list[str]:
 def load(
     name_or_path: str | Path,
     *,
-    target: str | None = None,
-    task: type[Task] | None = None,
     seed: int = 0,
     noise: float = 0.0,
     bias: Bias | None = None,
     test: float = 0.2,
     validation: float = 0.2,
-    drop: Iterable[str] = (),
     **reading: Any,
 ) -> Splits:
     """A known data set or a table from a file, ready to train on.
 
     Args:
         name_or_path: a name in `datasets()`, or a file such as .csv, .xlsx or .parquet.
-        target: for a file, the column to predict; None is its last one.
-        task: for a file, what the target is; None decides, see `table.checked`.
         seed: of the split, the noise and the thinning.
         noise: standard deviation of the Gaussian noise on x, see `add_noise`.
         bias: which class to thin out, see `thin`.
         test: share of the rows that is tested on.
         validation: share of the rows that choices are made on; 0 leaves that part empty.
-        drop: for a file, columns to leave out.
-        **reading: for a file, what else `opened` takes.
+        **reading: for a file, what `opened` takes: its target, columns to drop and more.
 
     Examples:
         >>> splits = load("breast_cancer", bias=Bias("malignant", keep=0.2))
         >>> splits.task
         Classification(classes=('benign', 'malignant'))
     """
-    source = opened(name_or_path, target=target, task=task, drop=drop, **reading)
+    source = opened(name_or_path, **reading)
     return parted(source, seed=seed, noise=noise, bias=bias, test=test, validation=validation)
 
 
@@ -88,8 +82,9 @@ def opened(
 ) -> "Table | Images":
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
-    Of a file, `target`, `task`, `drop`, `impute` and `apart` are as in `table.checked`, and
-    `tested_on` is one with the rows of the test part. A likelihood is a word of
+    Of a file, `target` is the column to predict, the last if None; `task` says what it is, and None
+    decides; `drop` has columns to leave out, `impute` fills gaps, `apart` splits by time or group,
+    and `tested_on` is a file with the rows of the test part. A likelihood is a word of
     `bayesdiv.app.families`; None is the usual one. A folder holds one folder of pictures per class;
     `pictures` is the column of a table that holds their paths. They are scaled to `size` pixels,
     and broken ones are left out by `skip_broken`.

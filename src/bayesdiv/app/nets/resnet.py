@@ -98,7 +98,10 @@ class ResNet:
         )
         before = after = self.width
         for number, count in enumerate(self.blocks, start=1):
-            layers[f"layer{number}"] = _group(before, after, count, self)
+            first, more = _Block(before, after, self), range(count - 1)
+            layers[f"layer{number}"] = nn.Sequential(
+                first, *(_Block(after, after, self) for _ in more)
+            )
             before, after = after, 2 * after
         layers |= {"avgpool": _Mean(), "fc": nn.Linear(before, self.classes)}
         network = nn.Sequential(layers)
@@ -150,11 +153,6 @@ class _Block(nn.Module):
         shortcut: Tensor = self.downsample(x[..., :: self.stride, :: self.stride])
         added: Tensor = self.relu(branch + shortcut)
         return added
-
-
-def _group(before: int, after: int, count: int, recipe: ResNet) -> nn.Sequential:
-    rest = (_Block(after, after, recipe) for _ in range(count - 1))
-    return nn.Sequential(_Block(before, after, recipe), *rest)
 
 
 def _conv(before: int, after: int, kernel: int, stride: int, bias: bool) -> nn.Conv2d:

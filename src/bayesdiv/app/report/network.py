@@ -9,9 +9,8 @@ import numpy as np
 
 from bayesdiv.app import metric
 from bayesdiv.app.report.charts import Values, chart, charts, rows
-from bayesdiv.app.report.markup import Html, element, note, problem, section, table
+from bayesdiv.app.report.markup import Html, element, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
-from bayesdiv.app.report.scores import digits
 from bayesdiv.app.runs import leaves
 from bayesdiv.divergence.joint import Members
 from bayesdiv.model.bayesian import Bayesian
@@ -27,21 +26,10 @@ Histories = Mapping[str, Sequence[History]]
 
 
 def training(runs: Sequence[Run]) -> Html:
-    """How training went, epoch by epoch, and the metrics of the validation rows at its end."""
+    """How training went, epoch by epoch."""
     histories = {run.name: [run.experiment.history] for run in runs if run.experiment.history}
-    keys = list(dict.fromkeys(key for run in runs for key in run.result["validation"]))
-    cells = [
-        [run.name, str(run.result["best_epoch"])]
-        + [digits(float(run.result["validation"].get(key, math.nan))) for key in keys]
-        for run in runs
-    ]
-    head = ["run", "best epoch", *map(metric.title, keys)]
-    shown = table("Metrics, validation data", head, cells)
     main, watch = runs[0].task.main, runs[0].experiment.watch
-    drawn = charts(*by_epoch(histories, main, watch)) if histories else ""
-    draws = ", ".join(sorted({f"{run.settings['training']['test_samples']}" for run in runs}))
-    said = note(f"The table has the validation rows with {draws} draws, as all else on this page.")
-    return section("Training", drawn, said, shown)
+    return section("Training", charts(*by_epoch(histories, main, watch)) if histories else "")
 
 
 def by_epoch(histories: Histories, measure: str, samples: int) -> list[Html]:
@@ -87,17 +75,6 @@ def _usual(values: Values, field: str) -> list[float] | None:
     low, high, highest = min(map(min, every)), max(map(median, every)), max(map(max, every))
     top = min(highest, low + 2.0 * (high - low) + 1e-6 * abs(low) + 1e-12)
     return [low - 0.05 * (top - low), top]
-
-
-def seeds(runs: Sequence[Run]) -> Html:
-    """A warning where runs are tested on different rows."""
-    found = sorted({str(run.settings["data"].get("seed")) for run in runs})
-    if len(found) == 1:
-        return Html("")
-    return problem(
-        f"The runs split the data by different seeds ({', '.join(found)}): they are tested on "
-        "different rows, and part of what they differ by comes from that."
-    )
 
 
 def posterior(runs: Sequence[Run]) -> Html:

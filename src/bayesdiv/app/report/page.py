@@ -1,7 +1,7 @@
 """The page: its sections one after the other."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -28,48 +28,30 @@ from bayesdiv.app.tasks.classification import Classification
 
 MOST_COLUMNS = 40  # of a row
 ROWS = 8  # of each kind
-Tell = Callable[[str], None]
 
 
-def page(
-    folders: Sequence[Path], tell: Tell = lambda line: None, *, data: str | None = None
-) -> str:
-    """A report on runs of the same data; `tell` gets a word on each piece of work."""
-    runs = reading.read(folders, data)
-    known: list[Tested] = []
-    lost = ""
+def page(folders: Sequence[Path], *, data: str | None = None) -> str:
+    """A report on runs of the same data, which now are at `data`."""
+    runs, known, lost = reading.read(folders, data), [], ""
     try:
-        for run in runs:
-            tell(f"predictions of {run.name}")
-            known.append(reading.tested(run))
+        known = [reading.tested(run) for run in runs]
     except DataError as error:
-        known, lost = [], str(error)
-    return on_runs(runs, known, lost, tell)
+        lost = str(error)
+    return on_runs(runs, known, lost)
 
 
-def on_runs(
-    runs: Sequence[Run],
-    known: Sequence[Tested],
-    lost: str = "",
-    tell: Tell = lambda line: None,
-) -> str:
+def on_runs(runs: Sequence[Run], known: Sequence[Tested], lost: str = "") -> str:
     """The page on runs with what they predict, or with why that is not known."""
-    parts = [network.seeds(runs)]
+    parts: list[Html] = []
     if known:
         kind = classes if isinstance(runs[0].task, Classification) else quantities
-        tell("simple models")
         own, beside = scores.measured(known)
         parts += [scores.verdict(known, own, beside), scores.compared(runs, own, beside)]
-        tell("calibration")
-        parts += kind.sections(known)
-        tell("columns")
-        parts += [*columns.sections(known), _examples(known, kind)]
-        tell("unusual rows")
+        parts += [*kind.sections(known), *columns.sections(known), _examples(known, kind)]
         parts += [columns.unusual(known), columns.overview(known[0])]
     if lost:
         said = "The data could not be loaded again, so this page has no verdict, no calibration "
         parts += [problem(f"{said}and no examples: {lost}."), scores.compared(runs, {}, {})]
-    tell("posterior")
     parts += [network.training(runs), network.posterior(runs), network.settings(runs, known)]
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"

@@ -190,7 +190,8 @@ def _between(task: Task, known: Sequence[Tested], own: Measured) -> str:
     """Which runs differ beyond their intervals."""
     title, key = metric.title(task.main), task.main
     if not all(_same_rows(one, known[0]) for one in known):
-        return f"The runs are tested on different rows, so their {title} is not compared here."
+        split = "The runs split the data by different seeds: they are tested on different rows"
+        return f"{split}, so their {title} is not compared here."
     pairs = combinations([(one.run.name, own[one.run.name]) for one in known], 2)
     found = [
         f"{one} has {against(key, mine[key], theirs[key], other)}"

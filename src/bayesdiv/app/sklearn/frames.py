@@ -71,16 +71,12 @@ def _column(column: Any) -> Any:
     if kind in ("number", "bool"):
         return column.astype("float64")
     if kind == "date":
-        return column.astype("int64").where(column.notna(), np.nan) / _ticks(column)
+        unit = getattr(column.dtype, "unit", None) or np.datetime_data(column.dtype)[0]
+        days = DAY / {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+        return column.astype("int64").where(column.notna(), np.nan) / days
     return _texts(column)
 
 
 def _texts(column: Any) -> Any:
     values = column.astype(object).where(column.notna(), np.nan)
     return values.map(str, na_action="ignore").astype(object)  # floats where all are missing
-
-
-def _ticks(column: Any) -> float:
-    """How many of the units of a date make a day."""
-    unit = getattr(column.dtype, "unit", None) or np.datetime_data(column.dtype)[0]
-    return DAY / {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]

@@ -252,7 +252,13 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
 
         def one() -> Bayesian:
             module = network(inputs, outputs).float()
-            _check_outputs(module, inputs, outputs)
+            with torch.no_grad():  # evaluating, which leaves running statistics alone
+                found = tuple(module.eval()(torch.zeros(2, inputs, dtype=torch.float32)).shape)
+            module.train()
+            if found[1:] != (outputs,):
+                got = found[1] if len(found) == 2 else f"shape {found} for two rows"
+                many = f"{outputs} output{'s' * (outputs > 1)}"
+                raise ValueError(f"network must give {many}, got {got}")
             return bayesianize(module, prior, start=start)
 
         first = one()
@@ -367,16 +373,6 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             rates = adam.state_dict()["param_groups"]
             adam.load_state_dict({"state": self._stream.adam, "param_groups": rates})
         return adam
-
-
-def _check_outputs(network: nn.Module, inputs: int, outputs: int) -> None:
-    """That two rows of zeros give as many outputs as there must be."""
-    with torch.no_grad():  # evaluating, which leaves running statistics alone
-        found = tuple(network.eval()(torch.zeros(2, inputs, dtype=torch.float32)).shape)
-    network.train()
-    if found[1:] != (outputs,):
-        one = found[1] if len(found) == 2 else f"shape {found} for two rows"
-        raise ValueError(f"network must give {outputs} output{'s' * (outputs > 1)}, got {one}")
 
 
 def mixture(model: Bayesian) -> Bayesian:
