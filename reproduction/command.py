@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bayesdiv.app import runs
 from bayesdiv.app.console import complain, errors, output, say
-from bayesdiv.app.options import command_parser, plain_help
+from bayesdiv.app.options import PlainHelp, command_parser
 from reproduction.catalogue import CATALOGUE, chosen
 from reproduction.item import Effort
 from reproduction.page import TAKES_HOURS, Shown, counted, page, standing, told
@@ -40,7 +40,7 @@ def parser() -> ArgumentParser:
         "training only with --compute.",
         "python -m reproduction all",
     )
-    command.prog, command.formatter_class = "python -m reproduction", plain_help()
+    command.prog, command.formatter_class = "python -m reproduction", PlainHelp
     command.add_argument(
         "names", type=str, nargs="*", help="items, groups of items, or all; --list shows them"
     )

@@ -21,7 +21,7 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
-from bayesdiv.app import checkpoint, cli, console, metric, runs
+from bayesdiv.app import cli, console, metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
@@ -458,7 +458,7 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(run, numbers, co
 
 def stopped(numbers, *options) -> None:
     """A run that was stopped after one epoch, in the folder parts."""
-    whole, seen = checkpoint.Keeper.after, []
+    whole, seen = trainings.Keeper.after, []
 
     def after(self, epoch, validation):
         if seen:
@@ -467,7 +467,7 @@ def stopped(numbers, *options) -> None:
         seen.append(epoch.number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint.Keeper, "after", after)
+        patch.setattr(trainings.Keeper, "after", after)
         assert call("train", numbers, *options, "--out", "parts") == 130
 
 
@@ -698,7 +698,7 @@ def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
     options += ["--hidden", "[8]", "--members", "2"]
     assert call("train", numbers, *options, "--out", "whole") == 0
     code = (
-        "from bayesdiv.app import checkpoint, cli; checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
+        "from bayesdiv.app import cli, training; training.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
         "cli.main()"
     )
     command = [sys.executable, "-c", code, "train", str(numbers), *options, "--out", "parts"]

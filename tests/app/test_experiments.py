@@ -8,8 +8,8 @@ import torch
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app import checkpoint, runs
 from bayesdiv.app import experiment as experiments
+from bayesdiv.app import runs
 from bayesdiv.app import settings as run_settings
 from bayesdiv.app import training as trainings
 from bayesdiv.app.data.loading import load
@@ -48,7 +48,7 @@ def test_the_best_epoch_is_kept_and_every_loss_starts_alike(diabetes):
     assert result["best_epoch"] == 1 + nlls.index(min(nlls))
     recipe = experiment.recipe
     starts = [
-        experiments.build(recipe, splits.task, divergence, QUICK, 10).learned[0]
+        experiments.build(recipe, splits.task, divergence, experiment.training, 10).learned[0]
         for divergence in (bd.KL(), bd.JSG(0.1))
     ]
     assert torch.equal(starts[0].loc, starts[1].loc)
@@ -71,7 +71,7 @@ def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeyp
     """Wherever Ctrl-C comes, the run goes on as if it had not: bit for bit."""
     splits, training = load("diabetes"), Training(epochs=4, test_samples=5)
     whole, result = trainings.train(splits, bd.KL(), training, folder=tmp_path / "whole")
-    owners = {"append_history": runs, "_whole_state": checkpoint.Keeper, "state_of": checkpoint}
+    owners = {"append_history": runs, "_whole_state": trainings.Keeper, "state_of": trainings}
     owner = owners[place]
     original = getattr(owner, place)
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from bayesdiv import __main__ as entry
-from bayesdiv.app import checkpoint, cli, runs
+from bayesdiv.app import cli, runs
+from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import show
 from bayesdiv.app.stop import Terminated
 from command import call
@@ -89,13 +90,13 @@ def test_too_little_memory_is_one_sentence(place, refused, monkeypatch):
 
 
 def test_sigterm_writes_the_checkpoint_and_one_sentence(place, refused, monkeypatch):
-    def after(self, epoch, validation, whole=checkpoint.Keeper.after):
+    def after(self, epoch, validation, whole=trainings.Keeper.after):
         whole(self, epoch, validation)
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.Keeper, "after", after)
+        patch.setattr(trainings.Keeper, "after", after)
         said = refused(*TRAIN, code=143)
     assert said.endswith("bayesdiv: stopped by SIGTERM; the same command resumes it")
     assert signal.getsignal(signal.SIGTERM) is before

@@ -13,7 +13,7 @@ from torch import nn
 
 import bayesdiv as bd
 from bayesdiv import saving
-from bayesdiv.app import checkpoint, lock, runs
+from bayesdiv.app import lock, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.training.best import Best
 from hostile import QUICK
@@ -160,12 +160,12 @@ def test_weights_that_are_nan_are_refused(place, refused):
 
 @pytest.mark.parametrize("damage", ["flip", "nan"])
 def test_a_damaged_checkpoint_is_refused(place, refused, monkeypatch, damage):
-    def after(self, epoch, validation, whole=checkpoint.Keeper.after):
+    def after(self, epoch, validation, whole=trainings.Keeper.after):
         whole(self, epoch, validation)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.Keeper, "after", after)
+        patch.setattr(trainings.Keeper, "after", after)
         refused(*TRAIN, code=130)
     path = Path("new/checkpoint.safetensors")
     content = path.read_bytes()

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 import bayesdiv as bd
-from bayesdiv.app import checkpoint, runs
+from bayesdiv.app import runs
+from bayesdiv.app import training as trainings
 from command import call
 
 pytestmark = pytest.mark.slow
@@ -103,7 +104,7 @@ TRAIN = ("train", "numbers.csv", "--epochs", "40", *QUICK)
 
 @pytest.mark.parametrize("seed", range(16))
 def test_a_killed_training_goes_on_bit_for_bit(place, wholes, monkeypatch, seed):
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", 0.05)
+    monkeypatch.setattr(trainings, "SECONDS_BETWEEN_CHECKPOINTS", 0.05)
     seconds, folder = wholes(call, *TRAIN, "--out", "whole")
     for again in range(3):
         how, code = killed(10 * seed + again, seconds, call, *TRAIN, "--out", "parts")

@@ -1,7 +1,9 @@
 """Calibration of a run: fitted to held-out rows, kept in its folder, applied to predictions."""
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,9 @@ def fit(
 
     The rows are those of the file `source`, or the test rows if it is empty.
     """
-    order = list(KINDS.values())
-    before = order[: order.index(KINDS[kind])]
-    experiment.calibration = tuple(c for c in experiment.calibration if type(c) in before)
+    before = list(KINDS)[: list(KINDS).index(kind)]
+    kinds = tuple(KINDS[name] for name in before)
+    experiment.calibration = tuple(c for c in experiment.calibration if type(c) in kinds)
     if kind == "spread":
         with seeded(experiment.training.seed):
             found: Saved = Spread.fit(
@@ -34,47 +36,38 @@ def fit(
                 experiment.likelihood,
                 experiment.inputs(x),
                 y,
-                samples=experiment.rounds(experiment.training.draws),
+                samples=experiment.rounds(experiment.training.test_samples),
                 batch_size=512,
             )
     else:
         found = (Temperature if kind == "temperature" else Levels).fit(experiment.predict(x), y)
     experiment.calibration = (*experiment.calibration, found)
-    states = [saved.state() for saved in experiment.calibration]
-    earlier = {one["kind"]: one for one in fitted(folder)}
-    told = [earlier.get(name, {"kind": name}) for name in _kinds(experiment.calibration[:-1])]
+    told = [one for one in fitted(folder) if one["kind"] in before]
     told.append({"kind": kind, "rows": len(y), "source": source, "sha256": digest(x, y)})
+    states = [saved.state() for saved in experiment.calibration]
     runs.write_sealed(folder, FILE, {"calibration": states, "fitted": told})
     return found
 
 
-def digest(x: Tensor, y: Tensor) -> str:
+def digest(*rows: Tensor, said: str = "") -> str:
     """SHA-256 of rows, by which a report knows those that a calibration was fitted to."""
-    found = hashlib.sha256()
-    for rows in (x, y):
-        found.update(rows.cpu().contiguous().numpy().tobytes())
+    found = hashlib.sha256(said.encode())
+    for each in rows:
+        found.update(each.cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
 
 
 def fitted(folder: Path) -> list[dict[str, Any]]:
-    """For each kind that a run is calibrated by: its rows, their file ("" for test), their digest.
-
-    Only the kind is known of a calibration that an earlier version has kept.
-    """
+    """For each kind of a run's calibration: its rows, their file ("" for test), their digest."""
     if not (folder / FILE).exists():
         return []
-    content: Any = runs.read_sealed(folder, FILE)
-    return content.get("fitted") or [{"kind": name} for name in _kinds(read(folder))]
+    return list(runs.read_sealed(folder, FILE)["fitted"])
 
 
-def named(calibration: Sequence[Saved]) -> str:
+def named(calibration: Iterable[Saved]) -> str:
     """What was fitted, by the words of the command line."""
-    return ", ".join(_kinds(calibration))
-
-
-def _kinds(calibration: Sequence[Saved]) -> list[str]:
     kinds = [type(saved) for saved in calibration]
-    return [name for name, kind in KINDS.items() if kind in kinds]
+    return ", ".join(name for name, kind in KINDS.items() if kind in kinds)
 
 
 def read(folder: Path) -> tuple[Saved, ...]:
@@ -86,3 +79,22 @@ def read(folder: Path) -> tuple[Saved, ...]:
         return tuple(map(Saved.from_state, content["calibration"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise runs.RunError(f"{folder / FILE} is damaged: {error}") from None
+
+
+def unserved(calibration: Iterable[Saved], level: float) -> list[str]:
+    """A note where a conformal calibration has too few rows for a level; else nothing."""
+    share = Fraction(repr(float(level)))
+    needed = math.ceil(share / (1 - share))
+    return [
+        f"the calibration has {len(each.scores)} held-out rows, which serve levels up to "
+        f"{largest(len(each.scores))}; at level {level:g} every "
+        f"{'set holds all classes' if each.score is None else 'interval is infinite'}: choose a "
+        f"lower level, or calibrate with at least {needed} rows"
+        for each in calibration
+        if isinstance(each, Levels) and len(each.scores) < needed
+    ]
+
+
+def largest(rows: int) -> float:
+    """The largest level, in four digits, that so many held-out rows serve."""
+    return rows * 10_000 // (rows + 1) / 10_000

@@ -17,11 +17,6 @@ def check(arguments: Sequence[str]) -> None:
 
     A class of another package that a config names is imported, and importing runs its code. It must
     be named on the command line too.
-
-    Examples:
-        >>> check(["train", "--config", "divergence: own.Twice"])
-        Traceback (most recent call last):
-        ValueError: a config must not name code outside bayesdiv, got own.Twice: ...
     """
     for given in _configs(arguments):
         content = _content(given)

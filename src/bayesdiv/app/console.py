@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -95,32 +95,20 @@ def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
     output.print(table)
 
 
-class Pace:
+class Pace(Progress):
     """Shows how far some trainings have come: a bar on a terminal, else a line now and then."""
 
     def __init__(self, trainings: int = 1, clock: Callable[[], float] = time.perf_counter) -> None:
+        texts = ("{task.description}", "{task.completed}/{task.total} epochs {task.fields[parts]}")
+        name, parts = map(TextColumn, texts)
+        off = not errors.is_terminal
+        super().__init__(name, BarColumn(), parts, console=errors, transient=True, disable=off)
         self.trainings, self.clock, self.begun = trainings, clock, 0
         self.began = self.said = math.nan
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} epochs"),
-            TextColumn("{task.fields[parts]}"),
-            console=errors,
-            transient=True,
-            disable=not errors.is_terminal,
-        )
-
-    def __enter__(self) -> Self:
-        self.bar.__enter__()
-        return self
-
-    def __exit__(self, *problem: Any) -> None:
-        self.bar.__exit__(*problem)
 
     def teller(self, name: str, epochs: int) -> Callable[[Epoch], None]:
         """What is called after each epoch of the next training, of this name."""
-        task = self.bar.add_task(escape(name), total=epochs, parts="")
+        task = self.add_task(escape(name), total=epochs, parts="")
         if not self.begun:  # what came before, such as reading the data, says nothing about them
             self.began = self.said = self.clock()
         self.begun, first, each = self.begun + 1, -1, max(1, epochs // LINES)
@@ -131,9 +119,7 @@ class Pace:
             share = (epoch.number - first) / (epochs - first)
             parts = f"nll {epoch.loss.nll:.3f}, divergence {epoch.loss.divergence:.0f}, "
             parts += f"about {self._left(share)} left"
-            self.bar.update(
-                task, completed=epoch.number, parts=parts, visible=epoch.number < epochs
-            )
+            self.update(task, completed=epoch.number, parts=parts, visible=epoch.number < epochs)
             late = self.clock() - self.said >= PATIENCE
             if not errors.is_terminal and late and epoch.number % each == 0:
                 self.said = self.clock()

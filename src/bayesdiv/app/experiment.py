@@ -100,26 +100,19 @@ class Training:
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive, got {value}")
 
-    @property
-    def length(self) -> int:
-        """The epochs, once they are settled."""
-        assert self.epochs is not None
-        return self.epochs
 
-    @property
-    def draws(self) -> int:
-        """Weight draws for predictions, once they are settled."""
-        assert self.test_samples is not None
-        return self.test_samples
+@dataclass(frozen=True)
+class Settled(Training):
+    """How to train some data; what is still None depends on the divergence."""
 
-    @property
-    def size(self) -> int:
-        """Examples per step, once they are settled."""
-        assert self.batch_size is not None
-        return self.batch_size
+    epochs: int = IMAGE_EPOCHS
+    batch_size: int = 64
+    samples: int = 1
+    members: int = 1
+    test_samples: int = 100
 
 
-def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Training:
+def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Settled:
     """The same with what is None chosen for so many rows of this shape.
 
     Examples:
@@ -127,25 +120,18 @@ def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Training:
         519
     """
     table, residual = len(shape) < 3, len(shape) == 3 and training.net != "conv"
-    batch_size = training.batch_size or (min(256, max(32, rows // 40)) if residual else 64)
-    steps = math.ceil(rows / batch_size)
-    most = TABLES.updates(rows, math.prod(shape))[1]
-    epochs = math.ceil(most / steps) if table else IMAGE_EPOCHS
-    if residual:
-        epochs = max(RESIDUAL_EPOCHS, math.ceil(RESIDUAL_UPDATES / steps))
-    found = replace(
-        training,
-        batch_size=batch_size,
-        epochs=training.epochs or epochs,
-        samples=training.samples or (TABLES.samples if table else 1),
-        members=training.members or (TABLES.members if table else 1),
-        test_samples=training.test_samples or (32 if residual else 100),
-    )
+    size = training.batch_size or (min(256, max(32, rows // 40)) if residual else 64)
+    steps = math.ceil(rows / size)
+    usual: dict[str, Any] = {"batch_size": size, "learning_rate": TABLES.learning_rate}
+    usual["strength"] = TABLES.strength
+    if table:
+        most = TABLES.updates(rows, math.prod(shape))[1]
+        usual |= {"epochs": math.ceil(most / steps)}
+        usual |= {"samples": TABLES.samples, "members": TABLES.members}
     if residual:  # the rest depends on the divergence, see `build`
-        return found
-    strength = TABLES.strength if found.strength is None else found.strength
-    rate = found.learning_rate or TABLES.learning_rate
-    return replace(found, learning_rate=rate, strength=strength)
+        epochs = max(RESIDUAL_EPOCHS, math.ceil(RESIDUAL_UPDATES / steps))
+        usual = {"batch_size": size, "epochs": epochs, "test_samples": 32}
+    return Settled(**usual | {k: v for k, v in vars(training).items() if v is not None})
 
 
 @dataclass
@@ -155,7 +141,7 @@ class Experiment:
     model: nn.Module
     objective: Objective
     recipe: Recipe
-    training: Training
+    training: Settled
     divergence: Divergence | None  # None for a deterministic network
     history: list[dict[str, Any]] = field(default_factory=list)
     calibration: tuple[Saved, ...] = ()  # in the order in which it applies
@@ -177,7 +163,7 @@ class Experiment:
         if self.images is not None:
             for part in self.parts.values():
                 part.to(self.device)
-            return self.images.optimizer(self.model, self.objective, self.training.size)
+            return self.images.optimizer(self.model, self.objective, self.training.batch_size)
         parameters = [*self.model.parameters(), *self.objective.parameters()]
         assert self.training.learning_rate is not None
         return torch.optim.Adam(parameters, lr=self.training.learning_rate)
@@ -186,7 +172,7 @@ class Experiment:
         self, part: Part, optimizer: torch.optim.Optimizer, first: int = 0
     ) -> Iterator[Epoch]:
         """Train on a part of the data; recorded and in bfloat16 for residual networks on a GPU."""
-        batches, length = self.batches(part), self.training.length
+        batches, length = self.batches(part), self.training.epochs
         updates = length * len(batches)
         rate = halved(updates) if self.images is None else self.images.schedule(updates)
         recorded: dict[str, Any] = {"step": Recorded(), "autocast": torch.bfloat16}
@@ -206,7 +192,7 @@ class Experiment:
         """The examples to learn from; pictures lie where they are used, unless they are many."""
         on_device = isinstance(self.recipe, Pictured) and part.x.nbytes <= CEILING
         x, y = (each.to(self.device) for each in part) if on_device else part
-        return Batches(x, y, self.training.size, self.training.seed)
+        return Batches(x, y, self.training.batch_size, self.training.seed)
 
     @property
     def device(self) -> torch.device:
@@ -224,7 +210,7 @@ class Experiment:
 
     def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
         """Predictions with the run's number of draws, the same in every call, and calibrated."""
-        samples = samples or self.training.draws
+        samples = samples or self.training.test_samples
         how: Any = {"batch_size": 512}
         if isinstance(self.recipe, Pictured):
             how = {"over": Looped(), "batch_size": max(1, PIXELS // x[0].numel())}
@@ -254,7 +240,7 @@ class Experiment:
 
     def rounds(self, samples: int) -> int:
         """So many draws or a few more, every member as often as the others."""
-        members = self.training.members or 1
+        members = self.training.members
         return -(-samples // members) * members
 
     @torch.no_grad()
@@ -293,12 +279,12 @@ def built(
     weights: Mapping[str, Tensor] | None = None,
 ) -> Experiment:
     """A fresh experiment on these data, begun with `weights`; None is a deterministic network."""
-    training = settled(training, splits.num_data, splits.shape)
+    whole = settled(training, splits.num_data, splits.shape)
     if (weights is None) != (training.pretrained is None):
         raise ValueError("a pretrained network must be given with its weights, got one of the two")
     recipe = recipe_for(splits, training)
     balanced_by = splits.train.y if training.balance else None
-    return build(recipe, splits.task, divergence, training, splits.num_data, balanced_by, weights)
+    return build(recipe, splits.task, divergence, whole, splits.num_data, balanced_by, weights)
 
 
 def recipe_for(splits: Splits, training: Training) -> Recipe:
@@ -322,7 +308,7 @@ def build(
     recipe: Recipe,
     task: Task,
     divergence: Divergence | None,
-    training: Training,
+    training: Settled,
     num_data: int,
     balanced_by: Tensor | None = None,
     weights: Mapping[str, Tensor] | None = None,
@@ -342,14 +328,13 @@ def build(
         network: nn.Module = recipe.build()
         if weights is not None:
             begin_with(network, weights)
-        members = training.members or 1
         if images is not None and divergence is not None:
             network = images.bayesian(network, num_data)
         elif divergence is not None:
             random = bayesianize(
                 network,
                 FanIn(training.prior_gain),
-                posterior=MeanField if members == 1 else Ensemble(members),
+                posterior=MeanField if training.members == 1 else Ensemble(training.members),
                 start=training.start or TABLES.start_for(divergence),
             )
             network = random
@@ -362,7 +347,7 @@ def build(
         divergence,
         num_data=num_data,
         strength=1.0 if training.strength is None else training.strength,
-        samples=(training.samples or 1) * members,
+        samples=training.samples * training.members,
     )
     return Experiment(network, objective, recipe, training, divergence, images=images)
 

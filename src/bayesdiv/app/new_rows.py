@@ -9,8 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bayesdiv.app.console import note
 from bayesdiv.app.data.files import Written, as_trained, read, read_text
-from bayesdiv.app.settings import encoder_of
+from bayesdiv.app.data.splits import DataError, Part
+from bayesdiv.app.settings import encoder_of, task_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,13 +25,9 @@ class NewRows(NamedTuple):
 
     frame: "DataFrame"
     problems: list[str]
+    good: Mask
     x: Callable[[Mask], Tensor]
     copy: Callable[[], tuple["DataFrame", str]]
-
-    @property
-    def good(self) -> Mask:
-        """Which rows can be predicted."""
-        return np.array([not problem for problem in self.problems])
 
 
 def rows_of(path: str, told: Mapping[str, Any], written: Written) -> NewRows:
@@ -38,16 +36,31 @@ def rows_of(path: str, told: Mapping[str, Any], written: Written) -> NewRows:
         encoder = encoder_of(told)
         how = as_trained(path, encoder, written)
         frame = read(path, encoder, how)
-        # The copy is as it is written there: 007 stays 007.
-        return NewRows(
-            frame,
-            encoder.problems(frame),
-            lambda rows: encoder.encode(frame[rows]),
-            lambda: read_text(path, how),
-        )
-    from bayesdiv.app.data.pictures import new
+        problems, x = encoder.problems(frame), lambda rows: encoder.encode(frame[rows])
+        copy = lambda: read_text(path, how)  # noqa: E731 - as it is written there: 007 stays 007
+    else:
+        from bayesdiv.app.data.pictures import new
 
-    column, size = told["data"].get("pictures"), told["shape"][-1]
-    table, separator, (x, problems) = new(Path(path), column, size, written)
-    picked = lambda rows: x[torch.from_numpy(rows)]  # noqa: E731
-    return NewRows(table, problems, picked, lambda: (table, separator))
+        column, size = told["data"].get("pictures"), told["shape"][-1]
+        frame, separator, (pictures, problems) = new(Path(path), column, size, written)
+        x, copy = lambda rows: pictures[torch.from_numpy(rows)], lambda: (frame, separator)
+    good = np.array([not problem for problem in problems])
+    if not good.any():
+        raise DataError(f"{path} must have a row that can be read, got: {problems[0]}")
+    return NewRows(frame, problems, good, x, copy)
+
+
+def with_targets(
+    path: str, told: Mapping[str, Any], written: Written
+) -> tuple[Part, tuple[int, ...]]:
+    """The rows of a file that can be read and have a target, and their places."""
+    rows, target = rows_of(path, told, written), told["target"]
+    if target not in rows.frame.columns:
+        raise DataError(f"{path} must have the target {target!r} to be evaluated on")
+    good = rows.good & rows.frame[target].notna().to_numpy()
+    if not good.any():
+        raise DataError(f"{path} must have a row that can be read, got: no target")
+    if not good.all():
+        note(f"rows left out because they cannot be read or have no target: {(~good).sum()}")
+    places = tuple((np.flatnonzero(good) + 1).tolist())
+    return Part(rows.x(good), task_of(told).encode(rows.frame[good][target])), places

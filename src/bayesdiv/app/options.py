@@ -3,13 +3,14 @@
 import dataclasses
 import difflib
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from bayesdiv import divergence as divergences
 from bayesdiv.app import task as tasks
@@ -24,8 +25,6 @@ from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.divergence import Divergence
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
-
     from bayesdiv.app.data.images import Images
 
 
@@ -52,91 +51,73 @@ READING = {
 FLAGS = {"impute", "skip_broken"}
 
 
-def command_parser(description: str, example: str) -> "ArgumentParser":
-    """A parser with one worked example at its end."""
-    from jsonargparse import ArgumentParser
+def command_parser(
+    description: str, example: str, arguments: Mapping[str, str] | None = None
+) -> ArgumentParser:
+    """A parser with one worked example at its end, and arguments of text with what they are for.
 
-    return ArgumentParser(
+    The name of an option begins with --; all else that does not end with a ? must be given.
+    """
+    command = ArgumentParser(
         description=description, epilog=f"Example: {example}", exit_on_error=False
     )
-
-
-def plain_help() -> "type[DefaultHelpFormatter]":
-    """Help that shows what each option is for and its default, without its type."""
-    from jsonargparse import DefaultHelpFormatter
-
-    class Plain(DefaultHelpFormatter):
-        def _get_help_string(self, action: Any) -> str:
-            if "--print_config" in action.option_strings:
-                return "print these settings as YAML and exit"
-            usual = action.default if action.option_strings else None
-            typed = " ".join(map(str, usual)) if isinstance(usual, list | tuple) else usual
-            shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {typed})"
-            return (action.help or "").removesuffix(".").replace("%", "%%") + shown
-
-        def _format_usage(self, usage: Any, actions: Any, *rest: Any, **more: Any) -> str:
-            places = [action for action in actions if not action.option_strings]
-            needed = [a.option_strings[0] for a in actions if a.option_strings and a.required]
-            line = super()._format_usage(usage, places, *rest, **more).replace("[options] ", "")
-            options = "".join(f" {name} {name.lstrip('-').upper()}" for name in needed)
-            return f"{line.rstrip()}{options} [options]\n\n"
-
-    return Plain
-
-
-def _option(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same function, whose complaints the parser passes on."""
-
-    def option(given: Any) -> Any:
-        try:
-            return read(given)
-        except ValueError as error:
-            raise ArgumentTypeError(str(error)) from None
-
-    return option
-
-
-def add_data(command: "ArgumentParser") -> None:
-    """The arguments that `open_data` and `part_data` read."""
-    command.add_argument(
-        "data",
-        type=str,
-        help=f"a data set by name, such as diabetes, digits or cifar10, {KNOWN}, or a folder with "
-        "one folder of pictures per class",
-    )
-    known = ", ".join(tasks.names())
-    add_text(command, "--target", "column to predict (default: the last column)")
-    add_text(command, "--task", f"what the target is: {known} (default: decided from its values)")
-    for name, said in READING.items():
-        if name in FLAGS:
-            command.add_argument(f"--{name}", action="store_true", help=said)
+    for name, said in (arguments or {}).items():
+        if name.startswith("--"):
+            command.add_argument(name, type=str | None, default=None, help=said)
         else:
-            add_text(command, f"--{name}", said)
+            many = "?" if name.endswith("?") else None
+            command.add_argument(name.rstrip("?"), type=str, help=said, nargs=many)
+    return command
+
+
+class PlainHelp(DefaultHelpFormatter):
+    """Help that shows what each option is for and its default, without its type."""
+
+    def _get_help_string(self, action: Any) -> str:
+        if "--print_config" in action.option_strings:
+            return "print these settings as YAML and exit"
+        usual = action.default if action.option_strings else None
+        typed = " ".join(map(str, usual)) if isinstance(usual, list | tuple) else usual
+        shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {typed})"
+        return (action.help or "").removesuffix(".").replace("%", "%%") + shown
+
+    def _format_usage(self, usage: Any, actions: Any, *rest: Any, **more: Any) -> str:
+        places = [action for action in actions if not action.option_strings]
+        needed = [a.option_strings[0] for a in actions if a.option_strings and a.required]
+        line = super()._format_usage(usage, places, *rest, **more).replace("[options] ", "")
+        options = "".join(f" {name} {name.lstrip('-').upper()}" for name in needed)
+        return f"{line.rstrip()}{options} [options]\n\n"
+
+
+DATA = {
+    "data": f"a data set by name, such as diabetes, digits or cifar10, {KNOWN}, or a folder with "
+    "one folder of pictures per class",
+    "--target": "column to predict (default: the last column)",
+    "--task": f"what the target is: {', '.join(tasks.names())} (default: decided from its values)",
+    **{f"--{name}": said for name, said in READING.items() if name not in FLAGS},
+    "--bias": "LABEL:SHARE keeps this share of the rows of a class: malignant:0.2",
+}
+"""Arguments that `open_data` and `part_data` read, with those of `add_data`."""
+HOW = {f"--{name}": said for name, said in WRITTEN.items()}
+"""Arguments that `written_of` reads."""
+RUN, MOVED = "folder of a run", "the training file, if it has moved"
+
+
+def add_data(command: ArgumentParser) -> None:
+    """The options on data that are no text."""
+    for name in FLAGS:
+        command.add_argument(f"--{name}", action="store_true", help=READING[name])
     noise = "standard deviation of noise added once to all inputs"
     command.add_argument("--noise", type=float, default=0.0, help=noise)
-    add_text(
-        command, "--bias", "LABEL:SHARE keeps this share of the rows of a class: malignant:0.2"
-    )
 
 
-def add_written(command: "ArgumentParser") -> None:
-    """The arguments that say how a file is written."""
-    for name, said in WRITTEN.items():
-        add_text(command, f"--{name}", said)
-
-
-def add_text(command: "ArgumentParser", name: str, said: str) -> None:
-    """An option that may be left out."""
-    command.add_argument(name, type=str | None, default=None, help=said)
-
-
-def add_page(command: "ArgumentParser", usual: str) -> None:
+def add_page(command: ArgumentParser, usual: str) -> None:
     """The option that `page_path` reads."""
     said = "file for the page"
     command.add_argument("--out", "-o", type=str, default=usual, help=said)
 
 
-def page_path(settings: "Namespace") -> Path:
+def page_path(settings: Namespace) -> Path:
     """The file for a page."""
     path = Path(settings.out)
     if path.suffix != ".html" or path.is_dir():
@@ -144,12 +125,12 @@ def page_path(settings: "Namespace") -> Path:
     return path
 
 
-def open_data(settings: "Namespace") -> "Table | Images":
+def open_data(settings: Namespace) -> "Table | Images":
     """The data that a command is to use, read once."""
     return opened(settings.data, **reading_of(settings.as_dict()))
 
 
-def part_data(source: "Table | Images", settings: "Namespace", seed: int) -> Splits:
+def part_data(source: "Table | Images", settings: Namespace, seed: int) -> Splits:
     """The data in three parts, split by this seed."""
     bias = None if settings.bias is None else Bias.parse(settings.bias)
     how: Any = {"seed": seed, "noise": settings.noise, "bias": bias}
@@ -177,14 +158,14 @@ def _chosen(splits: Splits) -> tuple[str, str]:
     return word, f"{said.rstrip('; ')}; --likelihood takes another"
 
 
-def written_of(settings: "Namespace", source: Mapping[str, Any]) -> Written:
+def written_of(settings: Namespace, source: Mapping[str, Any]) -> Written:
     """How a new file is written: as the options say, else as the file of the run was."""
     given = {name: settings[name] or source.get(name) for name in WRITTEN}
     written: Written = reading_of({"target": None, **given})["written"]
     return written
 
 
-def data_settings(settings: "Namespace") -> dict[str, Any]:
+def data_settings(settings: Namespace) -> dict[str, Any]:
     """Where the data come from, to be kept with a result; a file by its whole path."""
     told = {name: settings[name] for name in (*FIRST, *READING)}
     for name in ("data", "test"):
@@ -193,43 +174,42 @@ def data_settings(settings: "Namespace") -> dict[str, Any]:
     return {name: value for name, value in told.items() if name in FIRST or value}
 
 
-def training_of(settings: "Namespace") -> Training:
+def training_of(settings: Namespace) -> Training:
     """How a command is to train."""
     names = {f.name for f in dataclasses.fields(Training)}
     return Training(**{name: settings[name] for name in names if name in settings})
 
 
-def add_divergence(command: "ArgumentParser", usual: str | None, said: str) -> None:
+def add_divergence(command: ArgumentParser, usual: str | None, said: str) -> None:
     """The option --divergence, read by `named`."""
     names = ", ".join(known())
     said = f"NAME or NAME:ALPHA, as in JSA:0.3; one of {names}, or an import path{said}"
-    command.add_argument("--divergence", type=_option(_checked), default=usual, help=said)
+    command.add_argument("--divergence", type=_checked, default=usual, help=said)
 
 
-def add_training(command: "ArgumentParser", skip: Iterable[str] = ()) -> None:
+def add_training(command: ArgumentParser, skip: Iterable[str] = ()) -> None:
     """The options that `training_of` reads."""
     command.add_class_arguments(Training, skip={"hidden", *skip})
     said = "units of each hidden layer, for tables"
     usual = ",".join(map(str, Training().hidden))
-    command.add_argument("--hidden", type=_option(units), default=usual, help=said)
+    command.add_argument("--hidden", type=units, default=usual, help=said)
 
 
-def units(given: "str | Sequence[int]") -> list[int]:
-    """The units of each hidden layer, as an option or a file of settings has them.
-
-    Examples:
-        >>> units("50,50"), units([8])
-        ([50, 50], [8])
-    """
+def units(given: str | Sequence[int]) -> list[int]:
+    """The units of each hidden layer, as an option or a file of settings has them."""
     try:
         each = given.strip("[]() ").split(",") if isinstance(given, str) else given
         return [int(number) for number in each if str(number).strip()]
     except (TypeError, ValueError):
-        raise ValueError(f"hidden must be whole numbers such as 50,50, got {given}") from None
+        said = f"hidden must be whole numbers such as 50,50, got {given}"
+        raise ArgumentTypeError(said) from None
 
 
 def _checked(given: object) -> str:
-    named(str(given))
+    try:
+        named(str(given))
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
     return str(given)
 
 
@@ -275,12 +255,7 @@ def known() -> list[str]:
 
 
 def unknown(text: str) -> str:
-    """What to say of a name that is not a divergence: it may be misspelt.
-
-    Examples:
-        >>> unknown("Reny")
-        'Reny is not a known divergence; did you mean Renyi?'
-    """
+    """What to say of a name that is not a divergence: it may be misspelt."""
     close = difflib.get_close_matches(text.partition(":")[0], known(), n=1)
     names = f": give one of {', '.join(known())} or an import path"
     return f"{text} is not a known divergence" + (f"; did you mean {close[0]}?" if close else names)

@@ -1,14 +1,10 @@
 """The settings of a run as JSON, and the experiment and the data that they describe."""
 
 import dataclasses
-import hashlib
 import json
-import math
-import sys
-import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 import torch
 
@@ -20,30 +16,25 @@ from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load, reading_of
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import Bias
-from bayesdiv.app.experiment import RECIPES, Experiment, Training, build
+from bayesdiv.app.experiment import RECIPES, Experiment, Settled, build
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import KL, Divergence
 
 SETTINGS: dict[str, Any] = {
     "format": int,
     "version": str,
-    "data": dict[str, Any],
+    "data": dict,
     "target": str,
     "num_data": int,
     "fingerprint": str,
-    "task": dict[str, Any],
-    "shape": tuple[int, ...],
-    "encoder": dict[str, Any] | None,
-    "network": dict[str, Any],
-    "divergence": dict[str, Any] | None,
-    "training": dict[str, Any],
+    "task": dict,
+    "shape": list,
+    "encoder": dict | None,
+    "network": dict,
+    "divergence": dict | None,
+    "training": dict,
 }
-RESULT: dict[str, Any] = {
-    "test": dict[str, float],
-    "validation": dict[str, float],
-    "best_epoch": int,
-    "seconds": float,
-}
+RESULT: dict[str, Any] = {"test": dict, "validation": dict, "best_epoch": int, "seconds": float}
 
 
 def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,11 +70,7 @@ def fingerprint(splits: Splits) -> str:
     units = tasks.described(splits.task).values()
     # To nine digits: the last ones of a mean are not the same on every processor.
     said = " ".join(f"{unit:.9g}" if isinstance(unit, float) else repr(unit) for unit in units)
-    found = hashlib.sha256(said.encode())
-    for part in splits.parts:
-        for rows in part:
-            found.update(rows.cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+    return calibrated.digest(*(rows for part in splits.parts for rows in part), said=said)
 
 
 def described(divergence: Divergence | None) -> dict[str, Any] | None:
@@ -121,7 +108,7 @@ def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     settings = _read(folder)
     try:
         experiment = _from_settings(settings)
-    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
+    except Exception as error:  # whatever a settings file has in place of ours
         line = " ".join(str(error).split())[:300]
         raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {line}") from None
     experiment.history = runs.read_history(folder)
@@ -141,23 +128,22 @@ def _read(folder: Path) -> dict[str, Any]:
 def result_of(folder: Path) -> dict[str, Any]:
     """The metrics of a finished run."""
     path = folder / runs.METRICS
-    return _checked(path, runs.read_json(path), RESULT)
+    result = _checked(path, runs.read_json(path), RESULT)
+    for value in [*result["test"].values(), *result["validation"].values()]:
+        if not isinstance(value, float):
+            raise runs.RunError(f"{path} is damaged: a metric must be a number, got {value!r:.60}")
+    return result
 
 
 def _from_settings(settings: Mapping[str, Any]) -> Experiment:
-    network = dict(settings["network"])
-    recipe = made(RECIPES[network.pop("kind")], network)
-    training, task = made(Training, settings["training"]), task_of(settings)
-    if settings["encoder"] is not None:
-        encoder, inputs = Encoder.from_json(settings["encoder"]), math.prod(settings["shape"])
-        widths = sum(column.width for column in encoder.columns)
-        if not widths == math.prod(encoder.shape) == inputs:
-            raise ValueError(f"its columns give {widths} numbers, and its network takes {inputs}")
+    network = _fields(settings["network"])
+    recipe = RECIPES[network.pop("kind")](**network)
+    training, task = Settled(**_fields(settings["training"])), task_of(settings)
     # Weights of classes have the right shape if each occurs once; their values are loaded.
     balanced_by = torch.arange(task.outputs) if training.balance else None
     divergence = None
     if settings["divergence"] is not None:
-        fields = dict(settings["divergence"])
+        fields = _fields(settings["divergence"])
         name = fields.pop("kind")
         kind: Any = getattr(divergences, name, None)
         ours = isinstance(kind, type) and issubclass(kind, Divergence)
@@ -180,8 +166,13 @@ def restored(saved: Mapping[str, Any]) -> Task:
         >>> restored({"kind": "regression", "loc": 150.0, "scale": 50.0})
         Regression(loc=150.0, scale=50.0)
     """
-    fields = dict(saved)
-    return cast(Task, made(tasks.named(str(fields.pop("kind"))), fields))
+    fields = _fields(saved)
+    kind: Any = tasks.named(str(fields.pop("kind")))
+    return cast(Task, kind(**fields))
+
+
+def _fields(saved: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
 
 
 def encoder_of(settings: Mapping[str, Any]) -> Encoder:
@@ -225,53 +216,8 @@ def _checked(path: Path, content: Any, wanted: Mapping[str, Any]) -> dict[str, A
     if not isinstance(content, dict):
         raise runs.RunError(f"{path} is damaged: it must hold names and values")
     for name, kind in wanted.items():
-        if name not in content or not fits(content[name], kind):
+        if name not in content or not isinstance(content[name], kind):
             got = f"got {str(content[name])[:60]!r}" if name in content else "and is missing"
-            raise runs.RunError(f"{path} is damaged: {name!r} must be {_said(kind)}, {got}")
+            said = getattr(kind, "__name__", kind)
+            raise runs.RunError(f"{path} is damaged: {name!r} must be {said}, {got}")
     return content
-
-
-def made(kind: type, values: Mapping[str, Any]) -> Any:
-    """A dataclass from its fields as JSON, each of its declared kind.
-
-    Examples:
-        >>> from bayesdiv.app.data.columns import Numeric
-        >>> made(Numeric, {"name": "age", "loc": 30, "scale": "wide"})
-        Traceback (most recent call last):
-        TypeError: 'scale' of Numeric must be float, got 'wide'
-    """
-    hints = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if field.name in values and not fits(values[field.name], hints[field.name]):
-            got, said = str(values[field.name])[:60], _said(hints[field.name])
-            raise TypeError(f"{field.name!r} of {kind.__name__} must be {said}, got {got!r}")
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Whether a value from JSON is of a kind, as an annotation has it; a whole number is a float.
-
-    Examples:
-        >>> fits([64, 64], tuple[int, ...]), fits(True, int), fits(None, float | None)
-        (True, False, True)
-    """
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return any(fits(value, each) for each in inner)
-    if origin is tuple:
-        each = inner[:1] * len(value) if ... in inner and isinstance(value, list | tuple) else inner
-        is_list = isinstance(value, list | tuple) and len(each) == len(value)
-        return is_list and all(map(fits, value, each))
-    if origin is dict:
-        is_map = isinstance(value, Mapping)
-        return is_map and (inner[1] is Any or all(fits(v, inner[1]) for v in value.values()))
-    if kind is float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and (isinstance(value, float) or abs(value) < sys.float_info.max)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return kind is Any or isinstance(value, kind)
-
-
-def _said(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)

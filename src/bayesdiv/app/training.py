@@ -1,24 +1,28 @@
 """An experiment trained: best weights kept, run written, resumed where it was stopped."""
 
+import copy
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bayesdiv.app import runs
-from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Training, built, evaluate
 from bayesdiv.app.lock import owned
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
-from bayesdiv.training.fit import Epoch, EpochLoss
+from bayesdiv.training.best import Kept, State, put_back, state_of
+from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
 
+SECONDS_BETWEEN_CHECKPOINTS = 5.0
 UNLIKE = "unlike.json"  # which rows are unlike those of the run
 MOST_COLUMNS = 300  # of x; the squared number of these is written
 MOST_SCORES = 2000  # distances of validation rows, enough for false alarms of 1 in 1,000
@@ -62,9 +66,8 @@ def _trained(
     optimizer = experiment.optimizer()
     keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
     done, began = keeper.begin(settings), time.perf_counter()
-    lagging = (
-        experiment.images is not None and splits.num_data < _RUNNING * experiment.training.size
-    )
+    updates = -(-splits.num_data // experiment.training.batch_size)
+    lagging = experiment.images is not None and updates < _RUNNING
     try:
         for epoch in experiment.epochs(splits.train, optimizer, done):
             # The likelihood of the target in its own units, as in all that is shown.
@@ -94,6 +97,141 @@ def _trained(
         keeper.checkpoint()
         raise
     return result
+
+
+class _Done(NamedTuple):
+    """All that is known after an epoch.
+
+    It is replaced as one value, so that Ctrl-C meets the old one whole or the new one whole.
+    """
+
+    epoch: int
+    last: tuple[State, dict[str, Any]]  # parts and optimizer after that epoch
+    best: Kept
+
+
+class Keeper:
+    """Remembers the best weights and history, and writes them if there is a folder."""
+
+    def __init__(
+        self,
+        parts: Mapping[str, nn.Module],
+        history: list[dict[str, Any]],
+        optimizer: Optimizer,
+        folder: Path | None,
+    ) -> None:
+        self.parts, self.history, self.optimizer, self.folder = parts, history, optimizer, folder
+        self.done = _Done(0, self._whole_state(), Kept(0, math.inf, state_of(parts)))
+        self.seconds_before, self.began = 0.0, time.perf_counter()
+        self.saved_at = time.perf_counter()
+        self.identity = ""
+
+    def begin(self, settings: dict[str, Any]) -> int:
+        """Write the settings, or take up the run that is there; how many epochs are done."""
+        self.identity = runs.identity(settings)
+        if self.folder is None:
+            return 0
+        path, checkpoint = self.folder / runs.SETTINGS, self.folder / runs.CHECKPOINT
+        if (self.folder / runs.METRICS).exists():
+            raise runs.RunError(f"{self.folder} holds a finished run: choose another folder")
+        there = {}
+        if path.exists():
+            there = runs.read_json(path)
+            runs.check_format(path, there)
+            _check_same(self.folder, there, settings)
+        if there.get("data") != settings["data"]:  # or the same rows in a file that has moved
+            runs.write_json(path, settings)
+        if not checkpoint.exists():
+            runs.start_history(self.folder, [])
+            return 0
+        runs.check_identity(checkpoint, settings)
+        runs.load_state(checkpoint, {f"best {name}": part for name, part in self.parts.items()})
+        state = state_of(self.parts)  # before the modules take what they held last
+        told = runs.load_state(checkpoint, self.parts, self.optimizer)
+        kept = Kept(told["best_epoch"], told["best_nll"], state)
+        self.done = _Done(told["epoch"], self._whole_state(), kept)
+        self.seconds_before = told["seconds"]
+        self.history[:] = runs.read_history(self.folder, self.done.epoch)
+        runs.start_history(self.folder, self.history)
+        return self.done.epoch
+
+    def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
+        """Note an epoch."""
+        line = {
+            "epoch": epoch.number,
+            **epoch.loss._asdict(),
+            "strength": epoch.strength,
+            "seconds": epoch.seconds,
+            **{f"validation_{name}": value for name, value in validation.items()},
+        }
+        self.history.append(line)
+        if self.folder is not None:
+            runs.append_history(self.folder, line)
+        nll, best = validation["nll"], self.done.best
+        if nll < best.score:
+            best = Kept(epoch.number, nll, state_of(self.parts))
+        # Without a folder nothing is gone back to, and a copy of all would be for nothing.
+        last = self.done.last if self.folder is None else self._whole_state()
+        self.done = _Done(epoch.number, last, best)
+        if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Save all that a resumed run needs, unless it is finished."""
+        if self.folder is None or (self.folder / runs.METRICS).exists():
+            return
+        best = {f"best {name}": state for name, state in self.done.best.state.items()}
+        runs.save_state(
+            self.folder / runs.CHECKPOINT,
+            {**self.parts, **best},
+            self.optimizer,
+            settings=self.identity,
+            epoch=self.done.epoch,
+            best_nll=self.done.best.score,
+            best_epoch=self.done.best.epoch,
+            seconds=self.seconds_before + time.perf_counter() - self.began,
+        )
+        self.saved_at = time.perf_counter()
+
+    def restore_best(self) -> None:
+        """Put the best weights back into the experiment; there must be some that were trained."""
+        if self.done.best.epoch == 0:
+            raise Diverged(
+                "the validation NLL was not finite after any epoch: lower the learning rate or the "
+                "strength, or look for extreme values in the data"
+            )
+        put_back(self.done.best.state, self.parts)
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write weights and metrics; the metrics last, since they mark a run as finished."""
+        if self.folder is not None:
+            runs.save_state(self.folder / runs.WEIGHTS, self.parts, settings=self.identity)
+            runs.write_json(self.folder / runs.METRICS, result)
+            (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
+
+    def back_to_the_last_epoch(self) -> None:
+        """Undo the steps of an epoch that was broken off: only whole epochs can be repeated."""
+        state, optimizer = self.done.last
+        put_back(state, self.parts)
+        self.optimizer.load_state_dict(optimizer)
+
+    def _whole_state(self) -> tuple[State, dict[str, Any]]:
+        return state_of(self.parts), copy.deepcopy(self.optimizer.state_dict())
+
+
+def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse to continue with other settings or rows; a file may have moved with its rows."""
+    same_rows = there["fingerprint"] == wanted["fingerprint"]
+    for name, how in runs.differences(there, wanted).items():
+        if name not in ("version", "fingerprint") and not (name == "data.data" and same_rows):
+            raise runs.RunError(
+                f"{folder} holds a run with other settings: {name} is {how}; choose another folder"
+            )
+    if not same_rows:
+        raise runs.RunError(
+            f"{folder} holds a run that was started with different rows: restore them, "
+            "or choose another folder"
+        )
 
 
 def write_unlike(folder: Path, splits: Splits) -> None:

@@ -91,12 +91,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def commands() -> dict[str, str]:
-    """The commands, by the names of the files beside this one, and what each does.
-
-    Examples:
-        >>> commands()["show"]
-        'print the settings and results of a run, or its progress'
-    """
+    """The commands, by the names of the files beside this one, and what each does."""
     paths = [path for folder in __path__ for path in Path(folder).glob("[!_]*.py")]
     paths.sort(key=lambda path: (*(path.stem != name for name in ORDER), path.stem))
     # The first line of a file, which is read and not imported.
@@ -126,14 +121,14 @@ def parser(command: str) -> "ArgumentParser":
     """The parser of the command line for one of its commands; the others are not imported."""
     from jsonargparse import ArgumentParser
 
-    from bayesdiv.app.options import plain_help
+    from bayesdiv.app.options import PlainHelp
 
     whole = ArgumentParser(
         prog="bayesdiv",
         description=DESCRIPTION,
         epilog=EPILOG,
         exit_on_error=False,
-        formatter_class=plain_help(),
+        formatter_class=PlainHelp,
     )
     whole.add_subcommands(dest="command").add_subcommand(command, _module(command).parser())
     return whole

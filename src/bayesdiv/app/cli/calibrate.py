@@ -5,26 +5,22 @@ from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import calibrated
-from bayesdiv.app.cli.evaluate import new_rows
-from bayesdiv.app.cli.predict import largest
+from bayesdiv.app import calibrated, options
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.lock import owned
-from bayesdiv.app.options import add_text, add_written, command_parser
+from bayesdiv.app.new_rows import with_targets
 from bayesdiv.app.settings import reloaded, restore, task_of
 from bayesdiv.calibration import Levels
 
 
 def parser() -> ArgumentParser:
-    command = command_parser(
+    new = f"{KNOWN} with rows that were not used in training"
+    command = options.command_parser(
         "Calibrate a run with held-out rows: its own test rows, or the rows of a file. predict, "
         "evaluate, report and export then use the calibration.",
         "bayesdiv calibrate runs/diabetes held_out.csv",
-    )
-    command.add_argument("run", type=str, help="folder of a run")
-    command.add_argument(
-        "new", type=str, nargs="?", help=f"{KNOWN} with rows that were not used in training"
+        {"run": options.RUN, "new?": new, "--data": options.MOVED, **options.HOW},
     )
     kinds = Literal["conformal", "temperature", "spread"]
     what = (
@@ -32,8 +28,6 @@ def parser() -> ArgumentParser:
         "the logits and spread multiplies the posterior's scales, for the best likelihood"
     )
     command.add_argument("--kind", type=kinds, default="conformal", help=what)
-    add_text(command, "--data", "the training file, if it has moved")
-    add_written(command)
     return command
 
 
@@ -42,7 +36,7 @@ def calibrate(settings: Namespace) -> None:
     folder, name = Path(settings.run), "new" if settings.new else "test"
     experiment, told = restore(folder, settings.data)
     if settings.new is not None:
-        (x, y), _ = new_rows(told, settings)
+        (x, y), _ = with_targets(settings.new, told, options.written_of(settings, told["data"]))
     else:
         x, y = reloaded(told, settings.run).test
         note("fitted to the test rows, so their metrics say less about new rows from now on")
@@ -51,7 +45,7 @@ def calibrate(settings: Namespace) -> None:
     count = len(y)
     if isinstance(found, Levels):
         kind = "intervals" if found.score else "sets"
-        said = f"conformal {kind} for levels up to {largest(count)}"
+        said = f"conformal {kind} for levels up to {calibrated.largest(count)}"
     else:
         said = f"{settings.kind} {[*found.state().values()][-1]:.4g}"
     say(f"{folder / calibrated.FILE}: {said}, fitted to {count} {'row' if count == 1 else 'rows'}")

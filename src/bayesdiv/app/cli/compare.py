@@ -35,10 +35,13 @@ LARGE, UPDATES = 20_000, 6000
 
 
 def parser() -> ArgumentParser:
+    out = "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
+    out += "that exists)"
     command = options.command_parser(
         "Train several losses on the same splits with several seeds, and print one table with "
         "simple scikit-learn models for comparison.",
         "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
+        options.DATA | {"--out": out},
     )
     options.add_data(command)
     command.add_argument(
@@ -50,8 +53,6 @@ def parser() -> ArgumentParser:
     )
     said = "repetitions, each with its own split and weights; 3 if not given, or 1 for tables of "
     command.add_argument("--seeds", type=int, help=f"{said}20,000 training rows or more")
-    said = "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
-    options.add_text(command, "--out", f"{said}that exists)")
     options.add_training(command, skip={"seed", "pretrained"})
     return command
 
@@ -83,7 +84,7 @@ def compare(settings: Namespace) -> None:
             for name, divergence in losses.items():
                 own = settled(replace(training, seed=seed), splits.num_data, splits.shape)
                 title = f"{name}, seed {seed + 1} of {settings.seeds}"
-                tell = pace.teller(title, own.length)
+                tell = pace.teller(title, own.epochs)
                 try:
                     experiment, result = trainings.train(splits, divergence, own, tell=tell)
                 except Diverged as error:
@@ -105,7 +106,7 @@ def compare(settings: Namespace) -> None:
         finally:  # last, since they mark a comparison as finished
             runs.write_json(folder / NUMBERS, told)
     output.print(_comparison_table(results, beside, settings, splits))
-    warn_if_late([run for found in results.values() for run in found], own.length)
+    warn_if_late([run for found in results.values() for run in found], own.epochs)
     say(f"Page: {folder / PAGE}")
 
 
@@ -116,7 +117,7 @@ def _in_minutes(settings: Namespace, training: Training, splits: Splits) -> Trai
         return training
     short = training
     if training.epochs is None:
-        size = settled(training, splits.num_data, splits.shape).size
+        size = settled(training, splits.num_data, splits.shape).batch_size
         batches = math.ceil(splits.num_data / size)
         short = replace(training, epochs=math.ceil(UPDATES / batches))
     if settings.seeds is None or short != training:

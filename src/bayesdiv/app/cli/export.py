@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app.cli.predict import unserved
+from bayesdiv.app.calibrated import unserved
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.columns import Dates, Numeric, OneHot
+from bayesdiv.app.data.columns import Dates, Numeric
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
-from bayesdiv.app.options import add_text, command_parser
+from bayesdiv.app.options import MOVED, RUN, command_parser
 from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
@@ -38,16 +38,14 @@ def parser() -> ArgumentParser:
         "Write a run as one file that turns raw columns into means, intervals and probabilities: "
         ".onnx for onnxruntime and others, .pt2 for torch. Neither needs bayesdiv to run.",
         "bayesdiv export runs/diabetes diabetes.onnx",
+        {"run": RUN, "out": "the .onnx or .pt2 file to write", "--data": MOVED},
     )
-    command.add_argument("run", type=str, help="folder of a run")
-    command.add_argument("out", type=str, help="the .onnx or .pt2 file to write")
     command.add_argument("--samples", type=int, default=20, help="weight draws in the file")
     most = "draws to choose the samples from, so that predictions change least"
     command.add_argument("--among", type=int | None, default=None, help=most)
     command.add_argument("--level", type=float, default=0.9, help="level of the interval")
     kinds = Literal["float32", "float16", "bfloat16", "int8"]
     command.add_argument("--precision", type=kinds, default="float32", help="of the stored draws")
-    add_text(command, "--data", "the training file, if it has moved")
     return command
 
 
@@ -56,11 +54,19 @@ def export(settings: Namespace) -> None:
     if Path(settings.out).exists():
         raise ValueError(f"{settings.out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run), settings.data)
-    splits = _data(experiment, told, settings)
-    weights = _weights(experiment, splits, settings.samples, settings.among)
+    splits, weights = None, experiment.drawn(settings.among or settings.samples)
+    try:
+        splits = reloaded(told, settings.run)
+    except DataError as error:
+        if settings.among is not None:
+            raise
+        note(f"the change in NLL could not be computed: {error}")
+    if settings.among is not None and splits is not None:  # those that predict most like all
+        rows = splits.train.x[:500]
+        weights = fewer(experiment.model, experiment.likelihood, rows, weights, settings.samples)
     precision = PRECISIONS[settings.precision]
     task, name = task_of(told), told["target"] or ""
-    own = experiment.training.draws
+    own = experiment.training.test_samples
     if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
         note(
             f"the conformal promise was fitted to {own} draws and is not exact for others: give "
@@ -81,19 +87,16 @@ def export(settings: Namespace) -> None:
     )
     say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
     if told["encoder"] is not None:
-        say(_inputs(encoder_of(told)))
+        count = len(encoder_of(told).columns)
+        numbers = "1 number" if count == 1 else f"{count} numbers"
+        say(f"inputs: {numbers} per row; the file's metadata lists them")
     note(*unserved(experiment.calibration, settings.level))
     if splits is not None:
         say(_change(experiment, splits, rounded(experiment.model, weights, precision)))
 
 
 def columns_of(encoder: Encoder) -> list[Column]:
-    """The columns of a table as the graph encodes them: dates in days since 1970.
-
-    Examples:
-        >>> columns_of(Encoder((Numeric("age", 30.0, 10.0),), (1,)))
-        [Number(name='age', loc=30.0, scale=10.0, unit='', fill=None)]
-    """
+    """The columns of a table as the graph encodes them: dates in days since 1970."""
     found: list[Column] = []
     for one in encoder.columns:
         if isinstance(one, Numeric):
@@ -103,43 +106,6 @@ def columns_of(encoder: Encoder) -> list[Column]:
             place = None if one.fill is None else one.categories.index(one.fill)
             found.append(Category(one.name, one.categories, place))
     return found
-
-
-def _inputs(encoder: Encoder) -> str:
-    """What a program that calls the file must give it.
-
-    Examples:
-        >>> _inputs(Encoder((Numeric("age", 30.0, 10.0), OneHot("town", ("Oslo", "Rome"))), (3,)))
-        "inputs: 2 numbers per row; categories are indices; the file's metadata lists them"
-    """
-    kinds = {type(one) for one in encoder.columns}
-    count = "1 number" if len(encoder.columns) == 1 else f"{len(encoder.columns)} numbers"
-    said = [f"inputs: {count} per row"]
-    said += ["dates are days since 1970"] if Dates in kinds else []
-    said += ["categories are indices"] if OneHot in kinds else []
-    return "; ".join([*said, "the file's metadata lists them"])
-
-
-def _data(experiment: Experiment, told: dict[str, object], settings: Namespace) -> Splits | None:
-    """The data of the run; None where they are gone and nothing but a comparison needs them."""
-    try:
-        return reloaded(told, settings.run)
-    except DataError as error:
-        if settings.among is not None:
-            raise
-        note(f"the change in NLL could not be computed: {error}")
-        return None
-
-
-def _weights(
-    experiment: Experiment, splits: Splits | None, samples: int, among: int | None
-) -> Weights:
-    """The draws of the file: those of a prediction, or the best of many."""
-    drawn = experiment.drawn(among or samples)
-    if among is None or splits is None:
-        return drawn
-    rows = splits.train.x[:500]
-    return fewer(experiment.model, experiment.likelihood, rows, drawn, samples)
 
 
 def _change(experiment: Experiment, splits: Splits, weights: Weights) -> str:

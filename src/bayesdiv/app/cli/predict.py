@@ -1,9 +1,7 @@
 """`bayesdiv predict`: predict the rows of a file with a trained run."""
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +9,27 @@ import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
-from bayesdiv.app import calibrated, runs
+from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN
-from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.new_rows import rows_of
-from bayesdiv.app.options import add_written, command_parser, written_of
 from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.training import unlike
-from bayesdiv.calibration import Levels, Saved
 
 
 def parser() -> ArgumentParser:
-    command = command_parser(
+    data = f"{KNOWN} with the columns used in training, or a folder of pictures"
+    command = options.command_parser(
         "Predict the rows of a file with a trained run. Writes a copy of the table with additional "
         "columns; if a name is already used, the new one gets a number. The column problem says "
         "why a row could not be read.",
         "bayesdiv predict runs/diabetes new.csv -o predicted.csv",
+        {"run": options.RUN, "data": data, **options.HOW},
     )
-    command.add_argument("run", type=str, help="folder of a run")
-    said = f"{KNOWN} with the columns used in training, or a folder of pictures"
-    command.add_argument("data", type=str, help=said)
     command.add_argument("--out", "-o", type=str, required=True, help="the .csv file to write")
     command.add_argument("--level", type=float, default=0.9, help="level of the interval")
-    command.add_argument(
-        "--false_alarms",
-        type=float,
-        default=0.05,
-        help="share of ordinary rows that the column unlike_training may flag",
-    )
-    add_written(command)
+    said = "share of ordinary rows that the column unlike_training may flag"
+    command.add_argument("--false_alarms", type=float, default=0.05, help=said)
     return command
 
 
@@ -55,10 +44,8 @@ def predict(settings: Namespace) -> None:
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run))
-    rows = rows_of(settings.data, told, written_of(settings, told["data"]))
+    rows = rows_of(settings.data, told, options.written_of(settings, told["data"]))
     problems, good = rows.problems, rows.good
-    if not good.any():
-        raise DataError(f"{settings.data} must have a row that can be read, got: {problems[0]}")
     x = rows.x(good)
     columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
     unusual = unlike(Path(settings.run), x, settings.false_alarms)
@@ -75,7 +62,7 @@ def predict(settings: Namespace) -> None:
     count = "1 row" if len(good) == 1 else f"{len(good)} rows"
     by = calibrated.named(experiment.calibration)
     say(f"{count}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
-    note(*unserved(experiment.calibration, settings.level))
+    note(*calibrated.unserved(experiment.calibration, settings.level))
     if unusual is not None and unusual.any():
         note(
             f"rows unlike the training data: {unusual.sum()}, at a false alarm rate of "
@@ -89,37 +76,8 @@ def predict(settings: Namespace) -> None:
         )
 
 
-def unserved(calibration: Iterable[Saved], level: float) -> list[str]:
-    """A note where a conformal calibration has too few rows for a level; else nothing."""
-    share = Fraction(repr(float(level)))
-    needed = math.ceil(share / (1 - share))
-    return [
-        f"the calibration has {len(each.scores)} held-out rows, which serve levels up to "
-        f"{largest(len(each.scores))}; at level {level:g} every "
-        f"{'set holds all classes' if each.score is None else 'interval is infinite'}: choose a "
-        f"lower level, or calibrate with at least {needed} rows"
-        for each in calibration
-        if isinstance(each, Levels) and len(each.scores) < needed
-    ]
-
-
-def largest(rows: int) -> float:
-    """The largest level, in four digits, that so many held-out rows serve.
-
-    Examples:
-        >>> largest(4), largest(57)
-        (0.8, 0.9827)
-    """
-    return rows * 10_000 // (rows + 1) / 10_000
-
-
 def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:
-    """The columns to add, with a number after the name of each that the table has already.
-
-    Examples:
-        >>> _renamed({"predicted_class": ["no"], "entropy": [0.5]}, ["age", "entropy"])
-        {'predicted_class': ['no'], 'entropy_2': [0.5]}
-    """
+    """The columns to add, with a number after the name of each that the table has already."""
     there = set(there)
     found: dict[str, Any] = {}
     for name, values in columns.items():

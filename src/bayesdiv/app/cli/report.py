@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import runs
 from bayesdiv.app.console import errors, say
-from bayesdiv.app.options import add_page, add_text, command_parser, page_path
+from bayesdiv.app.options import MOVED, add_page, command_parser, page_path
 from bayesdiv.app.report.page import page
 
 
@@ -15,9 +15,9 @@ def parser() -> ArgumentParser:
         "Write one page on runs of the same data: what was trained, how they compare, calibration, "
         "examples, the posterior.",
         "bayesdiv report runs/kl runs/jsa -o report.html",
+        {"--data": MOVED},
     )
     command.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
-    add_text(command, "--data", "the training file, if it has moved")
     add_page(command, "report.html")
     return command
 

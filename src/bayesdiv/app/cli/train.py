@@ -17,6 +17,7 @@ def parser() -> ArgumentParser:
     command = options.command_parser(
         "Train one network and write a run. If it is stopped, the same command resumes it.",
         "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",
+        options.DATA,
     )
     options.add_data(command)
     command.add_argument("--config", action="config", help="YAML file with any of these settings")
@@ -37,7 +38,7 @@ def train(settings: Namespace) -> None:
     note(*splits.notes)
     folder = Path(settings.out)
     with Pace() as pace:
-        tell = pace.teller(given or repr(divergence), training.length)
+        tell = pace.teller(given or repr(divergence), training.epochs)
         _, result = trainings.train(
             splits,
             divergence,
@@ -48,7 +49,7 @@ def train(settings: Namespace) -> None:
             weights=_pretrained(training.pretrained),
         )
     print_metrics(result)
-    warn_if_late([result], training.length)
+    warn_if_late([result], training.epochs)
     say(f"Run: {folder}")
 
 

@@ -50,16 +50,18 @@ def parser() -> ArgumentParser:
         "result is a run. With --search optuna, trials run one by one; if that is stopped, the "
         "same command resumes it.",
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",
+        options.DATA
+        | {
+            "--search": "population or optuna; if not given, a population for tables, and optuna "
+            "for images or with --aim, --folds or --storage",
+            "--storage": "URL of a database shared with other machines (default: a file in the "
+            "folder)",
+            "--out": "folder of the results (default: tunings/NAME-DIVERGENCE)",
+        },
     )
     options.add_data(command)
     searched = "; its alpha is searched, that of JSA only with --alpha_range or --search optuna"
     options.add_divergence(command, "JSA", searched)
-    options.add_text(
-        command,
-        "--search",
-        "population or optuna; if not given, a population for tables, and optuna for images or "
-        "with --aim, --folds or --storage",
-    )
     aims = "nll for any data, accuracy or ece for classes, rmse for a regression"
     said = f"validation metric to optimise: {aims}"
     command.add_argument("--aim", type=str, default="nll", help=said)
@@ -71,9 +73,6 @@ def parser() -> ArgumentParser:
     for name, usual in RANGES.items():
         ends = f"{usual.low:g} {usual.high:g}"
         command.add_argument(f"--{name}_range", **how, help=f"range to search, such as {ends}")
-    shared = "URL of a database shared with other machines (default: a file in the folder)"
-    options.add_text(command, "--storage", shared)
-    options.add_text(command, "--out", "folder of the results (default: tunings/NAME-DIVERGENCE)")
     options.add_training(command, skip={"net", "pretrained"})
     return command
 

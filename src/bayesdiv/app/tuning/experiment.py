@@ -66,8 +66,8 @@ def tune_experiment(
         about: what else the search depends on, such as how the data were loaded.
         tell: called with all trials after each change.
     """
-    asked, training = training, experiments.settled(training, splits.num_data, splits.shape)
-    ranges = searched(ranges, divergence, training)
+    whole = experiments.settled(training, splits.num_data, splits.shape)
+    ranges = searched(ranges, divergence, whole)
     keys = splits.task.searched
     if aim not in keys:
         kind = tasks.name_of(splits.task)
@@ -75,33 +75,33 @@ def tune_experiment(
     depends = {
         **(about or {}),
         "divergence": described(divergence),
-        "training": {**asdict(training), "hidden": list(training.hidden)},
+        "training": {**asdict(whole), "hidden": list(whole.hidden)},
         "space": {name: [r.low, r.high] for name, r in ranges.items()},
         "aim": aim,
         "folds": folds,
         "num_data": splits.num_data,
     }
-    parts = dealt(splits, folds, training.seed)
+    parts = dealt(splits, folds, whole.seed)
 
     def objective(trial: Trial) -> float:
         own = {k: trial.suggest_float(k, r.low, r.high, log=r.log) for k, r in ranges.items()}
-        pair = with_settings(divergence, training, own)
+        pair = with_settings(divergence, whole, own)
         # All folds are trained side by side, epoch by epoch.
         courses = zip(*(_course(part, *pair, aim) for part in parts), strict=True)
-        every, value = max(1, training.length // REPORTS), math.nan
+        every, value = max(1, whole.epochs // REPORTS), math.nan
         for epoch, values in enumerate(courses, 1):
             value = sum(values) / len(values)
             # The first quarter would only show how fast a learning rate is.
-            if training.length // 4 < epoch < training.length and epoch % every == 0:
+            if whole.epochs // 4 < epoch < whole.epochs and epoch % every == 0:
                 trial.report(value, epoch)
                 if trial.should_prune():
                     raise optuna.TrialPruned
         return value
 
-    begin = None if outside(divergence, training, ranges) else given(divergence, training, ranges)
+    begin = None if outside(divergence, whole, ranges) else given(divergence, whole, ranges)
     search = replace(search, best=max if METRICS[aim].loss(1.0) < METRICS[aim].loss(0.0) else min)
     found = tune(objective, search, start=begin, about=depends, tell=tell)
-    return Tuned(*with_settings(divergence, asked, found.settings), found)
+    return Tuned(*with_settings(divergence, training, found.settings), found)
 
 
 def searched(ranges: Ranges, divergence: Divergence, training: Training) -> Ranges:
@@ -201,7 +201,7 @@ def _course(
         for own, other in ((0, 1), (1, 0)):
             if kept[own].after(epoch.number, found[own]["nll"]):
                 values[own] = found[other][key]
-        if epoch.number < training.length:
+        if epoch.number < experiment.training.epochs:
             yield sum(values) / 2
     for own, other in ((0, 1), (1, 0)):
         kept[own].restore()

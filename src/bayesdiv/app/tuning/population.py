@@ -13,13 +13,12 @@ from torch.quasirandom import SobolEngine
 
 from bayesdiv.app import experiment as experiments
 from bayesdiv.app import runs
-from bayesdiv.app.checkpoint import Keeper
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import Experiment, Training, evaluate
+from bayesdiv.app.experiment import Experiment, Settled, Training, evaluate
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
-from bayesdiv.app.training import write_unlike
+from bayesdiv.app.training import Keeper, write_unlike
 from bayesdiv.app.tuning.experiment import Ranges, given, outside, searched, with_settings
 from bayesdiv.app.tuning.search import Tried
 from bayesdiv.divergence import Divergence
@@ -107,17 +106,17 @@ def population(
         trials: how many settings to start with.
         tell: called with the number of trials, the epoch and the number of epochs.
     """
-    training = experiments.settled(training, splits.num_data, splits.shape)
-    ranges = searched(ranges, divergence, training)
+    whole = experiments.settled(training, splits.num_data, splits.shape)
+    ranges = searched(ranges, divergence, whole)
     everyone = []
-    for number, settings in enumerate(_settings(divergence, training, ranges, trials)):
-        one = replace(training, members=1, seed=(training.seed + number) % 2**31)
+    for number, settings in enumerate(_settings(divergence, whole, ranges, trials)):
+        one = replace(whole, members=1, seed=(whole.seed + number) % 2**31)
         own = experiments.built(splits, *with_settings(divergence, one, settings))
         everyone.append(_Trial(number, settings, own))
     alive, before, done = everyone, None, 0
-    for end, keep in _rungs(trials, training.length):
+    for end, keep in _rungs(trials, whole.epochs):
         epochs = range(done, end)
-        optimizer = _trained(alive, splits, training, divergence, epochs, before, tell)
+        optimizer = _trained(alive, splits, whole, divergence, epochs, before, tell)
         kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:keep]
         alive, before, done = [alive[place] for place in kept], (optimizer, kept), end
     alive = [trial for trial in alive if math.isfinite(trial.value)]
@@ -129,7 +128,7 @@ def population(
     x, y = splits.validation
     each = torch.stack([trial.experiment.predict(x).log_prob(y).double() for trial in alive])
     shares = shares_of(each)
-    best = with_settings(divergence, replace(training, members=SLOTS), alive[0].settings)
+    best = with_settings(divergence, replace(whole, members=SLOTS), alive[0].settings)
     mixed = _mixed(experiments.built(splits, *best), [alive[k] for k in _slots(shares)], splits)
     named = {t.number: share for t, share in zip(alive, shares.tolist(), strict=True)}
     return Grown(mixed, [trial.tried() for trial in everyone], alive[0].tried(), named)
@@ -171,7 +170,7 @@ def _rungs(trials: int, epochs: int) -> Iterator[tuple[int, int]]:
 def _trained(
     alive: Sequence[_Trial],
     splits: Splits,
-    training: Training,
+    training: Settled,
     divergence: Divergence,
     epochs: range,
     before: "tuple[Paced, list[int]] | None",
@@ -188,19 +187,19 @@ def _trained(
         divergence,
         num_data=splits.num_data,
         strength=torch.tensor([each.strength for each in own]),
-        samples=training.samples or 1,
+        samples=training.samples,
     )
     parameters = [*model.parameters(), *objective.parameters()]
     rates = torch.tensor([each.learning_rate for each in own])
     optimizer = Paced(parameters, training.learning_rate or rates[0].item(), rates, before)
     x, y = (part.expand(count, *part.shape) for part in splits.train)
-    batches = Batches(x, y, training.size, [each.seed for each in own])
-    rate, done = halved(training.length * len(batches)), epochs.start * len(batches)
+    batches = Batches(x, y, training.batch_size, [each.seed for each in own])
+    rate, done = halved(training.epochs * len(batches)), epochs.start * len(batches)
     schedule = scheduled(optimizer, rate, done)
     how: dict[str, Any] = {"first": epochs.start, "schedule": schedule, "seed": training.seed}
     for epoch in fit(model, objective, batches, optimizer, epochs.stop, **how):
-        tell(count, epoch.number, training.length)
-        if epoch.number % max(1, training.length // LOOKS) == 0 or epoch.number == epochs.stop:
+        tell(count, epoch.number, training.epochs)
+        if epoch.number % max(1, training.epochs // LOOKS) == 0 or epoch.number == epochs.stop:
             for place, trial in enumerate(alive):
                 for name, value in model.posterior.named_parameters():
                     trial.network.posterior.get_parameter(name).data.copy_(value.detach()[place])
@@ -265,12 +264,7 @@ def shares_of(log_densities: Tensor) -> Tensor:
 
 
 def _slots(shares: Tensor) -> list[int]:
-    """Which part each member of the mixture is: as often as the shares say, rounded.
-
-    Examples:
-        >>> _slots(torch.tensor([0.7, 0.2, 0.1]))
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
-    """
+    """Which part each member of the mixture is: as often as the shares say, rounded."""
     counts = (SLOTS * shares).floor().long()
     left = SLOTS - int(counts.sum())
     counts[(SLOTS * shares - counts).argsort(descending=True)[:left]] += 1
