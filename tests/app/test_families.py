@@ -11,7 +11,7 @@ from bayesdiv.app import options
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.families import FAMILIES, candidates, family_of, in_units
-from bayesdiv.app.settings import restored
+from bayesdiv.app.settings import task_of
 from bayesdiv.app.sklearn import choice
 from bayesdiv.app.task import described
 from bayesdiv.app.tasks.counts import Counts
@@ -126,7 +126,7 @@ def priced(tmp_path_factory, positive):
 def test_a_file_is_loaded_under_a_likelihood(priced):
     splits = load(priced, likelihood="gamma")
     assert splits.task.family == "gamma"
-    assert restored(described(splits.task)) == splits.task
+    assert task_of({"task": described(splits.task)}) == splits.task
     assert (splits.train.y > 0).all()
     assert splits.train.y.log().mean().abs() < 1e-5
     assert type(splits.task.likelihood()).__name__ == "Gamma"

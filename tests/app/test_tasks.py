@@ -14,7 +14,7 @@ from bayesdiv.app import task as tasks
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.report.page import page
-from bayesdiv.app.settings import restore, restored
+from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.counts import Counts
 from bayesdiv.app.tasks.regression import Regression
@@ -90,7 +90,7 @@ def test_missed_is_measured_of_two_classes_alone():
     "task", [Regression(1.5, 2.0), Classification(("no", "yes")), Counts()], ids=tasks.name_of
 )
 def test_a_task_survives_json(task):
-    assert restored(tasks.described(task)) == task
+    assert task_of({"task": tasks.described(task)}) == task
 
 
 def test_counts_are_trained_predicted_and_reported_from_the_command_line(capsys):

@@ -7,29 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.distributions import (
-    Distribution,
-    Gamma,
-    Independent,
-    LogNormal,
-    MixtureSameFamily,
-    Normal,
-    StudentT,
-)
+from torch import Tensor, distributions
+from torch.distributions import Distribution
 
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.likelihoods import numbers
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.numbers import (
-    Gaussian,
-    GaussianMixture,
-    HeteroscedasticGaussian,
-    NegativeBinomial,
-    Poisson,
-    StudentTNoise,
-    shift_to,
-)
 
 Floats = NDArray[np.float64]
 COMPONENTS = 3  # of a mixture
@@ -103,7 +86,7 @@ def _whole(y: Floats) -> NDArray[np.bool_]:
     return whole
 
 
-class Gaussians(Gaussian):
+class Gaussians(numbers.Gaussian):
     """Several targets, each normal with a learned noise level of its own."""
 
     def __init__(self, targets: int) -> None:
@@ -114,7 +97,7 @@ class Gaussians(Gaussian):
         return self.scale  # (targets,), the last axis of the outputs
 
 
-_SMALLEST, _SHIFT = TABLES.smallest, shift_to(1.0, TABLES.smallest)
+_SMALLEST, _SHIFT = TABLES.smallest, numbers.shift_to(1.0, TABLES.smallest)
 
 
 def _numbers(values: Floats) -> Tensor:
@@ -123,10 +106,13 @@ def _numbers(values: Floats) -> Tensor:
 
 def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Family:
     """A family whose network says a logarithm."""
-    counts = kind is NegativeBinomial
+    counts = kind is numbers.NegativeBinomial
     return Family(
         lambda units: kind(
-            _SMALLEST, shift_to(spread, _SMALLEST), _numbers(units.centre), _numbers(units.width)
+            _SMALLEST,
+            numbers.shift_to(spread, _SMALLEST),
+            _numbers(units.centre),
+            _numbers(units.width),
         ),
         _counted if counts else _logarithmic,
         holds="0, 1, 2, …" if counts else "positive",
@@ -135,15 +121,17 @@ def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Fami
 
 
 FAMILIES = {
-    "heteroscedastic": Family(lambda _: HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard),
+    "heteroscedastic": Family(
+        lambda _: numbers.HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard
+    ),
     "gaussian": Family(
-        lambda units: Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
+        lambda units: numbers.Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
         _standard,
         outputs=1,
     ),
-    "student_t": Family(lambda _: StudentTNoise(), _standard, outputs=1),
+    "student_t": Family(lambda _: numbers.StudentTNoise(), _standard, outputs=1),
     "mixture": Family(
-        lambda _: GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
+        lambda _: numbers.GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
         _standard,
         outputs=3 * COMPONENTS,
         locations=COMPONENTS,
@@ -151,13 +139,13 @@ FAMILIES = {
     "log_normal": _of_logarithms(numbers.LogNormal),
     "gamma": _of_logarithms(numbers.Gamma),
     "poisson": Family(
-        lambda units: Poisson(_numbers(units.centre)),
+        lambda units: numbers.Poisson(_numbers(units.centre)),
         _counted,
         outputs=1,
         holds="0, 1, 2, …",
         fits=_whole,
     ),
-    "negative_binomial": _of_logarithms(NegativeBinomial, OVERDISPERSED),
+    "negative_binomial": _of_logarithms(numbers.NegativeBinomial, OVERDISPERSED),
 }
 
 
@@ -189,18 +177,18 @@ def in_units(found: Distribution, loc: Tensor, scale: Tensor) -> Distribution:
     """The distribution of loc + scale · y for that of y; of positive y and counts, loc is 0."""
     kept = {"validate_args": False}
     match found:
-        case Independent():
-            return Independent(in_units(found.base_dist, loc, scale), 1, **kept)
-        case Normal():
-            return Normal(loc + scale * found.loc, scale * found.scale, **kept)
-        case StudentT():
+        case distributions.Independent():
+            return distributions.Independent(in_units(found.base_dist, loc, scale), 1, **kept)
+        case distributions.Normal():
+            return distributions.Normal(loc + scale * found.loc, scale * found.scale, **kept)
+        case distributions.StudentT():
             df = found.df.to(found.loc.dtype)
-            return StudentT(df, loc + scale * found.loc, scale * found.scale, **kept)
-        case MixtureSameFamily():
+            return distributions.StudentT(df, loc + scale * found.loc, scale * found.scale, **kept)
+        case distributions.MixtureSameFamily():
             each = in_units(found.component_distribution, loc.unsqueeze(-1), scale.unsqueeze(-1))
-            return MixtureSameFamily(found.mixture_distribution, each, **kept)
-        case LogNormal():
-            return LogNormal(found.loc + scale.log(), found.scale, **kept)
-        case Gamma():
-            return Gamma(found.concentration, found.rate / scale, **kept)
+            return distributions.MixtureSameFamily(found.mixture_distribution, each, **kept)
+        case distributions.LogNormal():
+            return distributions.LogNormal(found.loc + scale.log(), found.scale, **kept)
+        case distributions.Gamma():
+            return distributions.Gamma(found.concentration, found.rate / scale, **kept)
     return found

@@ -13,13 +13,15 @@ import numpy as np
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from bayesdiv import divergence as divergences
+from bayesdiv.app import runs
 from bayesdiv.app import task as tasks
+from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN, Written
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.data.table import Table
-from bayesdiv.app.experiment import Training
+from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
 from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.divergence import Divergence
@@ -125,6 +127,12 @@ def page_path(settings: Namespace) -> Path:
     return path
 
 
+def write_page(path: Path, content: str) -> None:
+    """Write a page and say where."""
+    runs.write(path, content.encode())
+    say(f"wrote {path}: open it in a browser")
+
+
 def open_data(settings: Namespace) -> "Table | Images":
     """The data that a command is to use, read once."""
     return opened(settings.data, **reading_of(settings.as_dict()))
@@ -140,6 +148,14 @@ def part_data(source: "Table | Images", settings: Namespace, seed: int) -> Split
     settings.likelihood, said = _chosen(splits)  # for other seeds too, and kept with the run
     splits = parted(under(source, settings.likelihood), **how)
     return replace(splits, notes=(*splits.notes, said))
+
+
+def prepared(settings: Namespace) -> tuple[Splits, Settled]:
+    """The data of a command and how it is to train them; what was decided is noted."""
+    asked = training_of(settings)
+    splits = part_data(open_data(settings), settings, settings.seed)
+    note(*splits.notes)
+    return splits, settled(asked, splits.num_data, splits.shape)
 
 
 def _chosen(splits: Splits) -> tuple[str, str]:

@@ -155,18 +155,13 @@ def _from_settings(settings: Mapping[str, Any]) -> Experiment:
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:
-    """What the target of a run is."""
-    return restored(settings["task"])
-
-
-def restored(saved: Mapping[str, Any]) -> Task:
-    """The task that `task.described` described.
+    """What the target of a run is, as `task.described` described it.
 
     Examples:
-        >>> restored({"kind": "regression", "loc": 150.0, "scale": 50.0})
+        >>> task_of({"task": {"kind": "regression", "loc": 150.0, "scale": 50.0}})
         Regression(loc=150.0, scale=50.0)
     """
-    fields = _fields(saved)
+    fields = _fields(settings["task"])
     kind: Any = tasks.named(str(fields.pop("kind")))
     return cast(Task, kind(**fields))
 

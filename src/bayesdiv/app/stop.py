@@ -3,26 +3,27 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import NoReturn
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does: what it needs to resume is written first."""
 
-    code = 128 + signal.SIGTERM
-
 
 def code_of(stop: KeyboardInterrupt) -> int:
     """The exit code of a command that was stopped, 130 by Ctrl-C and 143 by SIGTERM."""
-    return stop.code if isinstance(stop, Terminated) else 128 + signal.SIGINT
+    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
     """For the time of the context, SIGTERM raises `Terminated`; a thread leaves signals alone."""
+
+    def terminated(*_: object) -> NoReturn:
+        raise Terminated
+
     try:
-        before = signal.signal(signal.SIGTERM, _terminated)
+        before = signal.signal(signal.SIGTERM, terminated)
     except ValueError:  # not in the main thread
         yield
         return
@@ -30,7 +31,3 @@ def stoppable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _terminated(_: int, __: FrameType | None) -> NoReturn:
-    raise Terminated

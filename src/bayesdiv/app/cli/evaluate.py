@@ -6,9 +6,9 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import options, runs
+from bayesdiv.app import options
 from bayesdiv.app.calibrated import unserved
-from bayesdiv.app.console import note, print_metrics, say
+from bayesdiv.app.console import note, print_metrics
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.experiment import evaluate as measured
 from bayesdiv.app.new_rows import with_targets
@@ -51,5 +51,4 @@ def evaluate(settings: Namespace) -> None:
         note(*unserved(run.experiment.calibration, LEVEL))
     if path is not None:
         one = replace(reading.tested(run), **new)
-        runs.write(path, on_runs([run], [one]).encode())
-        say(f"wrote {path}: open it in a browser")
+        options.write_page(path, on_runs([run], [one]))

@@ -4,10 +4,8 @@ import webbrowser
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import runs
-from bayesdiv.app.console import say
 from bayesdiv.app.explore.page import page
-from bayesdiv.app.options import add_page, command_parser, page_path
+from bayesdiv.app.options import add_page, command_parser, page_path, write_page
 
 
 def parser() -> ArgumentParser:
@@ -24,7 +22,6 @@ def parser() -> ArgumentParser:
 def explore(settings: Namespace) -> None:
     """Write the page and say where."""
     path = page_path(settings)
-    runs.write(path, page().encode())
-    say(f"wrote {path}: open it in a browser")
+    write_page(path, page())
     if settings.open and not webbrowser.open(path.resolve().as_uri()):
         raise RuntimeError(f"no browser could be started: open {path} yourself")

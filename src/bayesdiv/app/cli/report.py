@@ -4,9 +4,8 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bayesdiv.app import runs
-from bayesdiv.app.console import errors, say
-from bayesdiv.app.options import MOVED, add_page, command_parser, page_path
+from bayesdiv.app.console import errors
+from bayesdiv.app.options import MOVED, add_page, command_parser, page_path, write_page
 from bayesdiv.app.report.page import page
 
 
@@ -28,5 +27,4 @@ def report(settings: Namespace) -> None:
     folders = [Path(run) for run in settings.runs]
     with errors.status("reading and predicting"):
         content = page(folders, data=settings.data)
-    runs.write(path, content.encode())
-    say(f"wrote {path}: open it in a browser")
+    write_page(path, content)

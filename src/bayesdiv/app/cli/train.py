@@ -7,8 +7,8 @@ from torch import Tensor
 
 from bayesdiv.app import options
 from bayesdiv.app import training as trainings
-from bayesdiv.app.console import Pace, note, print_metrics, say, warn_if_late
-from bayesdiv.app.experiment import settled, usual_divergence
+from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
+from bayesdiv.app.experiment import usual_divergence
 from bayesdiv.app.settings import restore
 from bayesdiv.model.plain import plain
 
@@ -30,13 +30,9 @@ def parser() -> ArgumentParser:
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    asked = options.training_of(settings)
-    given = settings.divergence
-    divergence = usual_divergence(asked) if given is None else options.named(given)
-    splits = options.part_data(options.open_data(settings), settings, settings.seed)
-    training = settled(asked, splits.num_data, splits.shape)
-    note(*splits.notes)
-    folder = Path(settings.out)
+    given, folder = settings.divergence, Path(settings.out)
+    splits, training = options.prepared(settings)
+    divergence = usual_divergence(training) if given is None else options.named(given)
     with Pace() as pace:
         tell = pace.teller(given or repr(divergence), training.epochs)
         _, result = trainings.train(

@@ -20,7 +20,7 @@ from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import Training, settled
+from bayesdiv.app.experiment import Training
 from bayesdiv.app.lock import owned
 from bayesdiv.app.report.search import page
 from bayesdiv.app.rounding import rounded, spread
@@ -86,9 +86,7 @@ def tune(settings: Namespace) -> None:
         raise ValueError(options.unknown("None"))
     if settings.trials is not None and settings.trials < 1:
         raise ValueError(f"trials must be at least 1, got {settings.trials}")
-    splits = options.part_data(options.open_data(settings), settings, settings.seed)
-    training = settled(options.training_of(settings), splits.num_data, splits.shape)
-    note(*splits.notes)
+    splits, training = options.prepared(settings)
     # What a population does not have needs Optuna.
     beyond = settings.aim != "nll" or len(splits.shape) > 1
     more = beyond or settings.folds is not None or settings.storage

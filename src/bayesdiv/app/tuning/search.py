@@ -6,13 +6,13 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
 from optuna.exceptions import OptunaError, StorageInternalError
-from optuna.pruners import BasePruner, MedianPruner
+from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import Trial, TrialState
@@ -41,7 +41,6 @@ class Search:
         trials: how many to finish in all, those of former calls included.
         seed: one process with the same seed tries the same settings.
         best: `min` or `max`.
-        pruner: which trials are broken off; the worse half by default.
 
     Examples:
         >>> Search("study.db", trials=0)
@@ -54,7 +53,6 @@ class Search:
     trials: int = 30
     seed: int = 0
     best: Callable[..., Any] = min
-    pruner: BasePruner = field(default_factory=MedianPruner)
 
     def __post_init__(self) -> None:
         for name, low in {"trials": 1, "seed": 0}.items():
@@ -194,7 +192,7 @@ def opened(search: Search) -> Iterator[optuna.Study]:
                 storage=storage,
                 study_name=search.name,
                 direction="minimize" if search.best is min else "maximize",
-                pruner=search.pruner,
+                pruner=MedianPruner(),
                 load_if_exists=True,
             )
         except Exception as error:
