@@ -105,7 +105,12 @@ def export(
     served = Served(likelihood, level, units or Units(), tuple(calibration))
     keywords = names if isinstance(example, Mapping) else None
     graph = Graph(net, kept, served, encoded, precision or Rounded(), outputs, keywords)
-    _check_size(graph, path)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in graph.state_dict().values())
+    if path.suffix == ".onnx" and size > files.LARGEST_ONNX:
+        raise ValueError(
+            f"an .onnx file holds at most 2 GB, got {size / 1e9:.1f} GB of weights: give "
+            "precision=Int8() or fewer samples, or write a .pt2 file"
+        )
     program = files.traced(graph, leaves)
     told = _metadata(graph, served, names, leaves, classes)
     content = WRITERS[path.suffix](program, names, told)
@@ -152,15 +157,6 @@ def _encoded(
     return Encoded(columns, leaves[0].dtype), (raw,)
 
 
-def _check_size(graph: Graph, path: Path) -> None:
-    size = sum(tensor.numel() * tensor.element_size() for tensor in graph.state_dict().values())
-    if path.suffix == ".onnx" and size > files.LARGEST_ONNX:
-        raise ValueError(
-            f"an .onnx file holds at most 2 GB, got {size / 1e9:.1f} GB of weights: give "
-            "precision=Int8() or fewer samples, or write a .pt2 file"
-        )
-
-
 def _metadata(
     graph: Graph,
     served: Served,
@@ -170,6 +166,10 @@ def _metadata(
 ) -> dict[str, Any]:
     with torch.no_grad():
         found = graph(*leaves)
+    digest = hashlib.sha256()  # of all numbers in the file, in the order of their names
+    for name, tensor in sorted(graph.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return {
         "bayesdiv": __version__,
         "inputs": {name: _shape(leaf) for name, leaf in zip(names, leaves, strict=True)},
@@ -182,19 +182,10 @@ def _metadata(
         "level": served.level,
         "calibration": [saved.state() for saved in served.calibration],
         "precision": repr(graph.precision),
-        "weights_sha256": _checksum(graph),
+        "weights_sha256": digest.hexdigest(),
     }
 
 
 def _shape(tensor: Tensor) -> dict[str, Any]:
     shape = ["rows", *tensor.shape[1:]]
     return {"shape": shape, "dtype": str(tensor.dtype).removeprefix("torch.")}
-
-
-def _checksum(graph: nn.Module) -> str:
-    """SHA-256 of all numbers in the file, in the order of their names."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(graph.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()

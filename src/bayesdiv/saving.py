@@ -201,7 +201,13 @@ class Taken:
                 "get_model_state_dict gives, into a model of one process and save that"
             )
         if isinstance(value, Tensor):
-            return {"tensor": self._entered(value.detach(), path)}
+            tensor = value.detach()
+            key = (tensor.data_ptr(), tensor.shape, tensor.dtype)
+            if tensor.numel() == 0 or key not in self.names:  # one that has two names is there once
+                self.names[key] = path
+                part = tensor.untyped_storage().nbytes() != tensor.nbytes
+                self.tensors[path] = (tensor.clone() if part else tensor).contiguous()
+            return {"tensor": self.names[key]}
         if isinstance(value, Mapping):
             pairs = [[key, self(item, f"{path}/{key}")] for key, item in value.items()]
             return {"counts" if isinstance(value, Counter) else "pairs": pairs}
@@ -214,15 +220,6 @@ class Taken:
             f"{path} is a {type(value).__name__}, which a file without pickle cannot hold: leave "
             "it out of the state"
         )
-
-    def _entered(self, tensor: Tensor, path: str) -> str:
-        """The name of a tensor in the file; one that has two names is there once."""
-        key = (tensor.data_ptr(), tensor.shape, tensor.dtype)
-        if tensor.numel() == 0 or key not in self.names:
-            self.names[key] = path
-            part = tensor.untyped_storage().nbytes() != tensor.nbytes
-            self.tensors[path] = (tensor.clone() if part else tensor).contiguous()
-        return self.names[key]
 
 
 def given(value: Any, tensors: _Tensors) -> Any:

@@ -93,17 +93,21 @@ def bayesianize(
             f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
         )
     chosen = _chosen(module, where)
-    parts = {"": chosen} if by is None else _parted(chosen, by)
+    parts: dict[str, list[tuple[str, nn.Parameter]]] = {}
+    home: dict[int, str] = {}  # one with several names belongs to the group of its first
+    for name, parameter in chosen:
+        group = "" if by is None else str(by(name)).replace(".", "/")
+        parts.setdefault(home.setdefault(id(parameter), group), []).append((name, parameter))
     for own in parts.values():
         _check(own)
     bare = emptied(module, [name for name, _ in chosen])
+    made = {key: _distributions(own, prior, posterior, start) for key, own in parts.items()}
     if by is None:
-        return Bayesian(bare, *_distributions(chosen, prior, posterior, start))
-    groups = {
-        key: Group(bare, *_shaped(*_distributions(own, prior, posterior, start)))
-        for key, own in parts.items()
-    }
-    return Grouped(bare, groups)
+        return Bayesian(bare, *made[""])
+    for layout, gaussians, _ in made.values():
+        if len(layout.entries) == 1 and type(gaussians) is MeanField:
+            gaussians.take_shape(layout.entries[0].lying)
+    return Grouped(bare, {key: Group(bare, *own) for key, own in made.items()})
 
 
 def _distributions(
@@ -122,27 +126,6 @@ def _distributions(
     scale = start * scale.expand_as(loc)
     q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
     return layout, q(loc, scale), made.to(loc)
-
-
-def _shaped(
-    layout: Layout, posterior: nn.Module, prior: nn.Module
-) -> tuple[Layout, nn.Module, nn.Module]:
-    """The Gaussians of a single tensor in its shape, as it lies in the flat vector."""
-    if len(layout.entries) == 1 and type(posterior) is MeanField:
-        (entry,) = layout.entries
-        axes = entry.order or range(len(entry.shape))
-        posterior.take_shape([entry.shape[axis] for axis in axes])
-    return layout, posterior, prior
-
-
-def _parted(chosen: _Chosen, by: Callable[[str], Hashable]) -> dict[str, _Chosen]:
-    """The weights by group; one with several names belongs to the group of its first."""
-    groups: dict[str, list[tuple[str, nn.Parameter]]] = {}
-    home: dict[int, str] = {}
-    for name, parameter in chosen:
-        key = home.setdefault(id(parameter), str(by(name)).replace(".", "/"))
-        groups.setdefault(key, []).append((name, parameter))
-    return dict(groups)
 
 
 def _nothing_random(module: nn.Module) -> str:

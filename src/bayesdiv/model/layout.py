@@ -50,7 +50,12 @@ class Entry:
         if not self.order:
             return piece.reshape(self.shape) if len(self.shape) != 1 else piece
         back = [self.order.index(axis) for axis in range(len(self.order))]
-        return piece.reshape([self.shape[axis] for axis in self.order]).permute(back)
+        return piece.reshape(self.lying).permute(back)
+
+    @property
+    def lying(self) -> list[int]:
+        """The shape as it lies in the flat vector."""
+        return [self.shape[axis] for axis in self.order or range(len(self.shape))]
 
     @property
     def fan_in(self) -> int:

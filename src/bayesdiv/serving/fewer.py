@@ -1,13 +1,11 @@
 """A few draws out of many whose predictions are nearest to those of all."""
 
 import torch
-from torch import Tensor, nn
-from torch.distributions import Bernoulli, Categorical
+from torch import nn
 
 from bayesdiv import quantiles
 from bayesdiv.draws import Inputs, Outputs, Weights
 from bayesdiv.prediction import predict_at
-from bayesdiv.predictive import Predictive
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the mixture, where distribution functions are compared
 
@@ -37,7 +35,14 @@ def fewer(
     if not weights or not 1 <= count <= len(weights[0]):
         drawn = len(weights[0]) if weights else 0
         raise ValueError(f"count must lie between 1 and the {drawn} draws, got {count}")
-    said = _said(predict_at(net, likelihood, x, weights, outputs=outputs))  # (S, numbers)
+    predictive = predict_at(net, likelihood, x, weights, outputs=outputs)
+    # What each draw predicts, as numbers whose means are those of the mixture, (S, numbers).
+    if predictive.discrete:
+        said = predictive.conditional.probs.flatten(1).double()  # type: ignore[attr-defined]
+    else:
+        points = torch.stack([predictive.quantile(level) for level in LEVELS])
+        values = quantiles.cdf(predictive.marginals, points.unsqueeze(1))  # (levels, S, …)
+        said = values.movedim(1, 0).flatten(1).double()
     whole, total = said.mean(0), torch.zeros_like(said[0])
     left, places = torch.ones(len(said), dtype=torch.bool, device=said.device), []
     for number in range(1, count + 1):
@@ -46,13 +51,3 @@ def fewer(
         left[places[-1]] = False
         total = total + said[places[-1]]
     return tuple(drawn[places] for drawn in weights)
-
-
-def _said(predictive: Predictive) -> Tensor:
-    """What each draw predicts, as numbers whose means are those of the mixture."""
-    conditional = predictive.conditional
-    if isinstance(conditional, Categorical | Bernoulli):
-        return conditional.probs.flatten(1).double()
-    points = torch.stack([predictive.quantile(level) for level in LEVELS])
-    values = quantiles.cdf(predictive.marginals, points.unsqueeze(1))  # (levels, S, …)
-    return values.movedim(1, 0).flatten(1).double()

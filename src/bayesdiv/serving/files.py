@@ -35,9 +35,10 @@ def traced(graph: nn.Module, example: Sequence[Tensor]) -> ExportedProgram:
             whole = torch.export.export(
                 graph, several, dynamic_shapes=(tuple({0: rows} for _ in several),)
             )
-            program: ExportedProgram = (
-                whole.run_decompositions({}) if any(map(_writes, whole.graph.nodes)) else whole
-            )
+            schemas = [getattr(node.target, "_schema", None) for node in whole.graph.nodes]
+            # Where an operation changes a tensor in place, its order counts.
+            written = any(getattr(schema, "is_mutable", False) for schema in schemas)
+            program: ExportedProgram = whole.run_decompositions({}) if written else whole
         except Exception as error:
             line = " ".join(str(error).split())[:300]
             raise ValueError(
@@ -70,7 +71,8 @@ def shared(program: ExportedProgram) -> None:
     known: dict[Any, Node] = {}
     results = set(graph.output_node().all_input_nodes)
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.is_impure() or _random(node):
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if node.op != "call_function" or node.is_impure() or random:
             continue
         key = (node.target, _hashable(node.args), _hashable(node.kwargs))
         first = known.setdefault(key, node)
@@ -79,15 +81,6 @@ def shared(program: ExportedProgram) -> None:
             graph.erase_node(node)
     graph.eliminate_dead_code()
     program.graph_module.recompile()
-
-
-def _writes(node: Node) -> bool:
-    """Whether an operation changes a tensor in place, so that its order counts."""
-    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
-
-
-def _random(node: Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _hashable(value: Any) -> Any:
@@ -125,8 +118,7 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
                 optimize=False,
             )
             assert made is not None
-            _tidy(made.model)
-            _name(made.model, list(told["outputs"]))
+            _tidy(made.model, list(told["outputs"]))
             made.model.metadata_props["bayesdiv"] = json.dumps(told)
             content: bytes = made.model_proto.SerializeToString()
         except Exception as error:
@@ -136,17 +128,22 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
     return content
 
 
-def _tidy(model: Any) -> None:
-    """Fold what is small, so that packed weights stay packed, and leave out notes on the trace."""
+def _tidy(model: Any, outputs: Sequence[str]) -> None:
+    """Fold what is small, leave out notes on the trace, and give the outputs their names."""
     from onnxscript import optimizer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # Packed weights stay packed.
         optimizer.optimize(model, input_size_limit=SMALL, output_size_limit=SMALL)
-    for node in model.graph:
-        node.metadata_props.clear()
-        for value in node.outputs:
-            value.metadata_props.clear()
+    inside = [value for node in model.graph for value in node.outputs]
+    for part in [*model.graph, *inside]:
+        part.metadata_props.clear()
+    for value in [*inside, *model.graph.initializers.values()]:
+        if value.name in outputs:
+            value.name = f"{value.name}_inside"
+    for value, name in zip(model.graph.outputs, outputs, strict=True):
+        value.name = name
 
 
 def _reason(error: BaseException) -> str:
@@ -154,17 +151,6 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split())[:200].rstrip(".: ")
-
-
-def _name(model: Any, outputs: Sequence[str]) -> None:
-    """Give the outputs their names; values inside that have one of them get another."""
-    own = {id(value) for value in model.graph.outputs}
-    inside = [value for node in model.graph for value in node.outputs if id(value) not in own]
-    for value in [*inside, *model.graph.initializers.values()]:
-        if value.name in outputs:
-            value.name = f"{value.name}_inside"
-    for value, name in zip(model.graph.outputs, outputs, strict=True):
-        value.name = name
 
 
 # Operations that ONNX or its runtimes lack, by others that they have.

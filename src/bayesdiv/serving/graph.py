@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, NegativeBinomial, StudentT
+from torch.distributions import NegativeBinomial, StudentT
 
 from bayesdiv import outliers, quantiles
 from bayesdiv.calibration.conformal import Saved
@@ -24,6 +24,8 @@ from bayesdiv.serving.areas import negative_binomial, students
 from bayesdiv.serving.columns import Encoded
 from bayesdiv.serving.precision import Precision
 
+# Distribution functions whose steps do not depend on values, where the usual ones' do.
+CDFS: dict[type, Any] = {StudentT: students, NegativeBinomial: negative_binomial}
 # A quantile is found by passes that each cut its bracket into four: 12 passes are 24 bisections.
 SECTIONS, PASSES = 4, 12
 
@@ -57,6 +59,7 @@ class Traceable(Predictive):
 
     def _reached(self, probabilities: Sequence[float]) -> Tensor:
         """The quantiles, (probabilities, …)."""
+        cdf = CDFS.get(type(self.marginals), quantiles.cdf)
         each, counts = self.marginals, getattr(self.marginals.support, "is_discrete", False)
         bounds = [self._bracket(probability) for probability in probabilities]
         low, high = (torch.stack(ends) for ends in zip(*bounds, strict=True))  # (P, B)
@@ -66,7 +69,7 @@ class Traceable(Predictive):
         step = (high - low) / SECTIONS
         for _ in range(PASSES):
             points = (low + inner * step).unsqueeze(2)  # (3, P, 1, B)
-            short = _cdf(each, points.floor() if counts else points).mean(2) < wanted
+            short = cdf(each, points.floor() if counts else points).mean(2) < wanted
             low, step = low + short.to(low.dtype).sum(0) * step, step / SECTIONS
         # The least count that reaches it is the only one in the last, tiny bracket.
         tiny = SECTIONS * step
@@ -88,15 +91,6 @@ class Traceable(Predictive):
         # A count is found from outside: the step at its floor must lie inside the bracket.
         counts = getattr(each.support, "is_discrete", False)
         return (low.double().floor() - 1, high.double().ceil() + 1) if counts else (low, high)
-
-
-def _cdf(distribution: Distribution, value: Tensor) -> Tensor:
-    """The distribution function, by steps that do not depend on values."""
-    if isinstance(distribution, StudentT):
-        return students(distribution, value)
-    if isinstance(distribution, NegativeBinomial):
-        return negative_binomial(distribution, value)
-    return quantiles.cdf(distribution, value)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """What `fit` refuses or warns of before it begins, and whether weights are numbers after it."""
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -55,17 +54,10 @@ def check(
                 )
 
 
-def warn(
-    model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
-) -> None:
-    """Warn of a divergence without effect, of targets on another scale, and of decayed scales."""
-    for message in _messages(model, objective, batches, optimizer):
-        warnings.warn(message, stacklevel=4)
-
-
-def _messages(
+def cautions(
     model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
 ) -> Iterator[str]:
+    """Of a divergence without effect, of targets on another scale, and of decayed scales."""
     asked = objective.divergence_given and objective.strength.report() > 0
     if asked and not bayesian_modules(model):
         yield (

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,7 +17,7 @@ from bayesdiv.compute.streams import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.objective.objective import Loss, LossModule, Objective
 from bayesdiv.training.batches import Batches, Unpack, pair, share_of
-from bayesdiv.training.checks import broken, check, finite_trials, warn
+from bayesdiv.training.checks import broken, cautions, check, finite_trials
 from bayesdiv.training.places import Place
 from bayesdiv.training.steps import Eager, Step
 
@@ -134,7 +135,8 @@ def fit(
         [1, 2]
     """
     check(model, objective, batches, optimizer)
-    warn(model, objective, batches, optimizer)
+    for caution in cautions(model, objective, batches, optimizer):
+        warnings.warn(caution, stacklevel=2)
     place = Place(accelerator, device)
     if len({parameter.device for parameter in model.parameters()}) <= 1:  # else it is parted
         model.to(place.device)

@@ -162,7 +162,10 @@ class Natural(Optimizer):
         learning = [parameter for parameter in group["params"] if parameter.grad is not None]
         share = group["momentum"]
         # Few kernels for all of a kind: one per parameter costs more than the posterior's step.
-        for same in _alike(learning):
+        kinds: dict[Any, list[Tensor]] = {}
+        for parameter in learning:
+            kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+        for same in kinds.values():
             states = [self._state(parameter) for parameter in same]
             gradients = [p.grad for p in same if p.grad is not None]
             means = [state["momentum"] for state in states]
@@ -213,13 +216,6 @@ def advance(
     move = mean / forgotten / (precision / examples + damping)
     loc.sub_(move.clamp(-clip, clip) * lr)
     rho.copy_(inverse_softplus(precision.rsqrt()))
-
-
-def _alike(parameters: list[Tensor]) -> list[list[Tensor]]:
-    kinds: dict[Any, list[Tensor]] = {}
-    for parameter in parameters:
-        kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
-    return [*kinds.values()]
 
 
 def _risen(group: dict[str, Any], number: Tensor) -> Tensor:
