@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import cast
 
 import torch
@@ -180,11 +180,7 @@ class _Later:
     """Points that are drawn when a divergence first reads them, which most never do."""
 
     def __init__(self, make: Callable[[], Points]) -> None:
-        self._make = make
-
-    @cached_property
-    def _points(self) -> Points:
-        return self._make()
+        self._points = cache(make)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._points, name)
+        return getattr(self._points(), name)

@@ -1,6 +1,7 @@
 """Panels that cover the line: where to cut it for a pair of densities, and the nodes inside."""
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -59,33 +60,35 @@ class Panels(NamedTuple):
         return Panels(*(side[:, weights] for side in self))
 
 
-class Layout(NamedTuple):
-    """First panels for a pair, and short ones that show how an integrand fades at its ends."""
-
-    panels: Panels
-    far: Panels  # at every end, such as the farthest point of a tail
-    near: Panels  # on the way to it
-
-
-def lay_out(q: Distribution, p: Distribution) -> Layout:
+def lay_out(q: Distribution, p: Distribution) -> tuple[Panels, Panels, Panels]:
     """Panels between the quantiles of all components, graded at edges and in both tails."""
+    # After them short ones that show how an integrand fades: at every end, such as the farthest
+    # point of a tail, and on the way to it. A stretch is a panel from low, beside others, to high.
     spots = [_spots(mixed(d)) for d in (q, p)]
     cuts = torch.cat([cut for cut, _ in spots]).sort(0).values
-    scale = torch.minimum(spots[0][1], spots[1][1])
+    scale, middle = torch.minimum(spots[0][1], spots[1][1]), cuts[len(cuts) // 2]
     panels = Panels(cuts[:-1], cuts[1:], torch.zeros_like(cuts[1:]), torch.zeros_like(cuts[1:]))
-    ranges = [_tail(cuts, scale, sign) for sign in (-1, 1)]
+    stretches = []
+    for sign, outermost in ((-1, cuts[0]), (1, cuts[-1])):
+        start = ((outermost - middle).abs() + 1e-300).log()
+        end = torch.maximum((scale * _FARTHEST).log(), start)
+        stretches.append(Panels(start, end, middle, torch.full_like(middle, sign)))
     for distribution in (q, p):
         for side, sign in zip(edges(mixed(distribution)), (1, -1), strict=True):
             for edge in _each(side, cuts[0]):
                 panels, graded = _graded(panels, edge, sign)
                 panels = _logarithmic(panels, edge, sign)
-                ranges.append(graded)
+                stretches.append(graded)
     for sign in (-1, 1):
-        panels = _logarithmic(panels, cuts[len(cuts) // 2], sign)
-    tails = [_between(one, _GRADES) for one in ranges]
+        panels = _logarithmic(panels, middle, sign)
+    tails = []
+    for low, high, origin, way in stretches:
+        ends = low + low.new_tensor(_GRADES)[:, None] * (high - low)
+        one, two = torch.minimum(ends[:-1], ends[1:]), torch.maximum(ends[:-1], ends[1:])
+        tails.append(Panels(one, two, origin.expand_as(one), way.expand_as(one)))
     panels = Panels(*(torch.cat(sides) for sides in zip(panels, *tails, strict=True)))
-    probes = (Panels(*(torch.stack(s) for s in zip(*at, strict=True))) for at in _probes(ranges))
-    return Layout(_cut_at_crossings(q, p, panels), *probes)
+    far, near = _probes(Panels(*(torch.stack(side) for side in zip(*stretches, strict=True))))
+    return _cut_at_crossings(q, p, panels), far, near
 
 
 def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
@@ -113,24 +116,8 @@ def _each(edge: Tensor | float | None, like: Tensor) -> list[Tensor]:
     return [one.expand_as(like) for one in edge.unbind(-1)]
 
 
-class _Range(NamedTuple):
-    """A logarithmic stretch from `start`, next to other panels, to `end`, (n,) each."""
-
-    start: Tensor
-    end: Tensor
-    origin: Tensor
-    sign: Tensor
-
-
-def _tail(cuts: Tensor, scale: Tensor, sign: int) -> _Range:
-    outermost, origin = cuts[-1 if sign > 0 else 0], cuts[len(cuts) // 2]
-    start = ((outermost - origin).abs() + 1e-300).log()
-    end = torch.maximum((scale * _FARTHEST).log(), start)
-    return _Range(start, end, origin, torch.full_like(origin, sign))
-
-
-def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, _Range]:
-    """The panel next to an edge, taken out and kept as a logarithmic range."""
+def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, Panels]:
+    """The panel next to an edge, taken out and kept as a logarithmic stretch."""
     at_edge = (panels.low if sign > 0 else panels.high) == edge
     beside = at_edge & (panels.high > panels.low) & (panels.sign == 0)
     width = torch.where(beside, panels.high - panels.low, 0.0).sum(0)
@@ -139,7 +126,7 @@ def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, _Range]:
     wide = width > 2 * least
     panels = panels._replace(high=torch.where(beside & wide, panels.low, panels.high))
     start, end = (torch.where(wide, x.clamp(min=1e-290), 1.0).log() for x in (width, least))
-    return panels, _Range(start, end, edge, torch.full_like(edge, sign))
+    return panels, Panels(start, end, edge, torch.full_like(edge, sign))
 
 
 def _logarithmic(panels: Panels, origin: Tensor, sign: int) -> Panels:
@@ -157,24 +144,14 @@ def _logarithmic(panels: Panels, origin: Tensor, sign: int) -> Panels:
     )
 
 
-def _between(span: _Range, grades: tuple[float, ...]) -> Panels:
-    ends = span.start + span.start.new_tensor(grades)[:, None] * (span.end - span.start)
-    low, high = torch.minimum(ends[:-1], ends[1:]), torch.maximum(ends[:-1], ends[1:])
-    return Panels(low, high, span.origin.expand_as(low), span.sign.expand_as(low))
-
-
-def _probes(ranges: list[_Range]) -> tuple[list[tuple[Tensor, ...]], list[tuple[Tensor, ...]]]:
-    """Panels of width 1/16 at the end of each range and on the way to it."""
-    found: tuple[list[tuple[Tensor, ...]], ...] = ([], [])
-    for span in ranges:
-        length = (span.end - span.start).abs()
-        width = (length / 64).clamp(max=0.0625)
-        back = (length / 2).clamp(max=50.0) * (span.start - span.end).sign()
-        for place, panels in zip((span.end, span.end + back), found, strict=True):
-            inward = width * (span.start - span.end).sign()
-            ends = torch.stack([place, place + inward])
-            panels.append((ends.amin(0), ends.amax(0), span.origin, span.sign))
-    return found[0], found[1]
+def _probes(stretches: Panels) -> Iterator[Panels]:
+    """Panels of width 1/16 at the end of each stretch, and on the way to it."""
+    start, end, origin, sign = stretches
+    length, inward = (end - start).abs(), (start - end).sign()
+    width = (length / 64).clamp(max=0.0625) * inward
+    for place in (end, end + (length / 2).clamp(max=50.0) * inward):
+        one, two = torch.minimum(place, place + width), torch.maximum(place, place + width)
+        yield Panels(one, two, origin, sign)
 
 
 def _cut_at_crossings(q: Distribution, p: Distribution, panels: Panels) -> Panels:

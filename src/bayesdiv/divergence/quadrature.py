@@ -242,10 +242,10 @@ class _Pair:
 
     def _settled(self) -> tuple[Panels, list[Tensor]]:
         """Panels good enough for every integral, and where an integral diverges."""
-        layout = lay_out(self.q, self.p)
-        panels = self._refined(layout.panels)
+        panels, far, near = lay_out(self.q, self.p)
+        panels = self._refined(panels)
         (coarse, _), (fine, records) = self._over(panels), self._over(panels.halves())
-        diverging, remaining = self._ends(layout.far, layout.near, records)
+        diverging, remaining = self._ends(far, near, records)
         change = ((coarse - fine).abs() / coarse.abs().clamp(min=1.0)).nan_to_num(0.0)
         masses = ((mass.total() - 1).abs() for mass in records[-2:])
         error = torch.stack([change, *remaining, *masses, self._unknown(panels)]).amax(0)
