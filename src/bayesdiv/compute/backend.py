@@ -13,7 +13,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
-from torch.nn.functional import softplus
 
 from bayesdiv.compute import blocks, native, reference, table
 from bayesdiv.compute.devices import recording
@@ -92,7 +91,15 @@ def prepare(
     looked_up = table.values(rule, simple, q, p)
     if looked_up is not None:  # of few weights too, so that a compiled step is the same
         each = lambda q, p, _: looked_up(q, p)  # noqa: E731
-    return Prepared(each, tuple(_serving(rule, simple, q, p)))
+    like, offered = q.mean, _offered(rule, simple, q, p)
+    backends = [
+        backend
+        for name, backend in offered
+        if name == "reference" or trusted(name, backend, rule, simple, like)
+    ]
+    if like.is_cuda and has_triton():
+        _draws_are_trusted(like)  # tried now, since a compiler or a recording could not
+    return Prepared(each, tuple(backends))
 
 
 def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
@@ -106,17 +113,6 @@ def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) 
         if triton.fits(q) and _draws_are_trusted(q.loc):
             return triton.draw(q.loc, q.rho, samples, dtype, seed)
     return blocks.draw(q, samples, dtype, seed)
-
-
-def _serving(
-    rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
-) -> Iterator[Backend]:
-    loc = q.mean
-    for name, backend in _offered(rule, divergence, q, p):
-        if name == "reference" or trusted(name, backend, rule, divergence, loc):
-            yield backend
-    if loc.is_cuda and has_triton():
-        _draws_are_trusted(loc)  # tried now, since a compiler or a recording could not
 
 
 def _offered(
@@ -156,21 +152,17 @@ def trusted(name: str, backend: Backend, rule: Rule, divergence: Divergence, lik
     if key not in _trusted and (torch.compiler.is_compiling() or recording(like)):
         return False
     if key not in _trusted:
-        problem = _problem(backend, rule, divergence, like)
-        _trusted[key] = not problem
-        if problem:
+        problem = "it disagrees with the plain rule"
+        try:
+            _trusted[key] = agrees(backend, rule, divergence, like.device, like.dtype)
+        except Exception as error:  # of any kind: compilers and drivers have their own
+            problem = " ".join(str(error).split())[:200] or type(error).__name__
+            _trusted[key] = False
+        if not _trusted[key]:
             logging.getLogger(f"bayesdiv.compute.{name}").warning(
                 "%s is not used for %s on %s: %s", name, divergence, like.device, problem
             )
     return _trusted[key]
-
-
-def _problem(backend: Backend, rule: Rule, divergence: Divergence, like: Tensor) -> str:
-    try:
-        right = agrees(backend, rule, divergence, like.device, like.dtype)
-    except Exception as error:  # of any kind: compilers and drivers have their own
-        return " ".join(str(error).split())[:200] or type(error).__name__
-    return "" if right else "it disagrees with the plain rule"
 
 
 def _draws_are_trusted(like: Tensor) -> bool:
@@ -192,6 +184,15 @@ def agrees(
     """Whether total, gradients and draws of 3,001 weights, narrow and wide, are right."""
     # What is right is the plain rule's value, and its gradients, in double precision.
     device = torch.device(device)
+    normal: list[bool] = []
+
+    def both(q: SoftplusNormal) -> Tensor:
+        drawn, total = backend.draw_and_total(q, near, 16)
+        noise = ((drawn - q.loc) / q.scale).detach()
+        normal.append(abs(noise.mean().item()) < 0.02 and abs(noise.std().item() - 1) < 0.02)
+        # Less the draws by hand, which leaves the total and its gradients.
+        return total + (drawn - torch.addcmul(q.loc, q.scale, noise)).sum()
+
     cards = [device] if device.type == "cuda" else []
     with seeded(0, cards), torch.enable_grad(), torch.device("cpu"):
         loc, rho = torch.randn(2, 3001, dtype=torch.float64)
@@ -199,30 +200,14 @@ def agrees(
         wanted = _found(lambda q: rule(divergence, q, p).sum(), loc, 3 * rho - 3)
         loc, rho = (side.to(device, dtype) for side in (loc, 3 * rho - 3))
         near = Normal(p.loc.to(loc), p.scale.to(loc), validate_args=False)
-        found = _found(lambda q: backend.total(q, near), loc, rho)
-        return _close(found, wanted) and _draws_agree(backend, near, loc, rho, wanted)
+        totals = (lambda q: backend.total(q, near)), both
+        return all(_close(_found(total, loc, rho), wanted) for total in totals) and all(normal)
 
 
 def _found(total: Callable[[SoftplusNormal], Tensor], loc: Tensor, rho: Tensor) -> list[Tensor]:
     loc, rho = (side.detach().requires_grad_() for side in (loc, rho))
     value = total(SoftplusNormal(loc, rho))
     return [value.detach(), *torch.autograd.grad(value, (loc, rho))]
-
-
-def _draws_agree(
-    backend: Backend, p: Normal, loc: Tensor, rho: Tensor, wanted: Sequence[Tensor]
-) -> bool:
-    """Standard normal noise, the same total beside it, and gradients by way of both."""
-    loc, rho = (side.detach().requires_grad_() for side in (loc, rho))
-    drawn, total = backend.draw_and_total(SoftplusNormal(loc, rho), p, 16)
-    gradients = torch.autograd.grad(drawn.sum() + total, (loc, rho))
-    with torch.no_grad():
-        noise = (drawn - loc) / softplus(rho)
-        # By hand: draws move one by one with loc, and by their noise with the scale.
-        by_draws = torch.full_like(loc, 16.0), noise.sum(0) * rho.sigmoid()
-        both = [one + two.to(one) for one, two in zip(wanted[1:], by_draws, strict=True)]
-    normal = abs(noise.mean().item()) < 0.02 and abs(noise.std().item() - 1) < 0.02
-    return normal and _close([total.detach(), *gradients], [wanted[0], *both])
 
 
 def _close(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:

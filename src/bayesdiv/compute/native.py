@@ -71,7 +71,11 @@ def looked_up(mixture: Mixture) -> TotalRule:
 def library() -> ctypes.CDLL | None:
     """The compiled source, None where it cannot be had."""
     # Made once a process and kept nowhere: it holds instructions of this very processor.
-    compiler = _command(os.environ.get("CC", ""))
+    named = os.environ.get("CC", "")
+    try:
+        compiler = shlex.split(named) or ["cc"]  # which may have arguments of its own
+    except ValueError:  # a quotation without its end: no command, and reported as one
+        compiler = [named]
     if shutil.which(compiler[0]) is None:
         _log.info("there is no C compiler: JS-A and draws of many weights take several passes")
         return None
@@ -89,14 +93,6 @@ def library() -> ctypes.CDLL | None:
         line = " ".join(told.decode(errors="replace").split())[:200]
         _log.info("JS-A and draws take several passes, because %s fails: %s", compiler[0], line)
         return None
-
-
-def _command(text: str) -> list[str]:
-    """The compiler, which may have arguments of its own; `cc` where none is named."""
-    try:
-        return shlex.split(text) or ["cc"]
-    except ValueError:  # a quotation without its end: no command, and told as one
-        return [text]
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
