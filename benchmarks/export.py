@@ -25,8 +25,7 @@ from torch import Tensor, nn
 import bayesdiv as bd
 from bayesdiv.export import Exported
 from bayesdiv.serving.columns import Number
-from bayesdiv.serving.fewer import fewer
-from bayesdiv.serving.precision import Int8, Precision, Rounded, rounded
+from bayesdiv.serving.precision import Int8, Precision, Rounded, fewer, rounded
 
 DRAWS, MANY = 20, 100
 BATCHES = (1, 7, 512)

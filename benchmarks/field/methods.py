@@ -21,7 +21,7 @@ from bayesdiv.app.nets.norms import estimate_statistics
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.model.bayesian import using
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
-from bayesdiv.training.optimizers.schedules import Cosine
+from bayesdiv.training.optimizers.natural import Cosine
 from benchmarks.field.data import MEAN, SCALE, Part
 from benchmarks.field.evaluation import Trained
 from benchmarks.field.peers import LastLayerLaplace, Swag, ivon_optimizer, ivon_step

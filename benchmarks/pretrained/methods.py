@@ -7,7 +7,7 @@ from torch import nn
 
 import bayesdiv as bd
 from bayesdiv.model.layout import Where
-from bayesdiv.model.recipes import matrices
+from bayesdiv.model.priors import matrices
 from bayesdiv.training.augmentation import Prepare
 from benchmarks.field.evaluation import Trained
 from benchmarks.field.methods import Method, Ours, Result, Task, ours, train

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
         StudentTNoise,
     )
     from bayesdiv.model.bayesian import Bayesian, at_mean, stacked
-    from bayesdiv.model.bayesianize import bayesianize
-    from bayesdiv.model.plain import plain
+    from bayesdiv.model.bayesianize import bayesianize, plain
     from bayesdiv.model.posteriors.ensemble import Ensemble
     from bayesdiv.model.posteriors.gaussians import FullRank, LowRank
     from bayesdiv.model.posteriors.mean_field import MeanField, Point
@@ -129,8 +128,7 @@ _HOMES = {
     "bayesdiv.likelihoods.classes": "Binary Classes",
     "bayesdiv.likelihoods.numbers": "Gaussian HeteroscedasticGaussian Poisson StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian stacked",
-    "bayesdiv.model.bayesianize": "bayesianize",
-    "bayesdiv.model.plain": "plain",
+    "bayesdiv.model.bayesianize": "bayesianize plain",
     "bayesdiv.model.posteriors.ensemble": "Ensemble",
     "bayesdiv.model.posteriors.gaussians": "FullRank LowRank",
     "bayesdiv.model.posteriors.mean_field": "MeanField Point",

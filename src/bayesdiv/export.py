@@ -74,8 +74,8 @@ def export(
             as `bd.load` returns; `Levels` are kept for `level`, or 0.9.
         precision: in which draws are stored, `Rounded(torch.float16)` or `Int8()` of
             `bayesdiv.serving.precision`; None is single precision.
-        weights: draws to keep as they are, such as those that `serving.fewer.fewer` chose, instead
-            of new ones; a `Spread` in `calibration` is for new ones alone.
+        weights: draws to keep as they are, such as those that `serving.precision.fewer` chose; a
+            `Spread` in `calibration` is for new ones alone.
         outputs: the tensor out of what the network returns, see `draws`.
 
     Examples:

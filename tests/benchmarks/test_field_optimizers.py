@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from bayesdiv.training.optimizers.schedules import Cosine
+from bayesdiv.training.optimizers.natural import Cosine
 from benchmarks.field.several import Several
 
 

@@ -34,8 +34,7 @@ from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict, predict_at
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Batches
-from bayesdiv.training.fit import Epoch, fit
-from bayesdiv.training.places import default_device
+from bayesdiv.training.fit import Epoch, default_device, fit
 from bayesdiv.training.steps import Recorded
 
 Recipe = MLP | Conv | Pictured

@@ -12,11 +12,9 @@ from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.layout import Where
 from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.model.priors import AroundStart, PriorFor
-from bayesdiv.model.recipes import WeightDecayPrior, matrices, pull
+from bayesdiv.model.priors import AroundStart, PriorFor, WeightDecayPrior, matrices, pull
 from bayesdiv.objective.objective import Objective
-from bayesdiv.training.optimizers.natural import Natural
-from bayesdiv.training.optimizers.schedules import Cosine
+from bayesdiv.training.optimizers.natural import Cosine, Natural
 
 WARM_UP = 0.05  # share of the updates
 

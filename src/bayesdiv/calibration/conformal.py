@@ -17,15 +17,7 @@ MOST_GROUPS = 1 << 20  # larger numbers are names, such as those of customers
 
 @dataclass(frozen=True)
 class Saved:
-    """A frozen dataclass of numbers and tensors that can be written to a JSON file.
-
-    Examples:
-        >>> from bayesdiv.calibration import Temperature
-        >>> Temperature(1.5).state()
-        {'kind': 'Temperature', 'value': 1.5}
-        >>> Saved.from_state({"kind": "Temperature", "value": 1.5})
-        Temperature(value=1.5)
-    """
+    """A frozen dataclass of numbers and tensors that can be written to a JSON file."""
 
     kinds: ClassVar[dict[str, type["Saved"]]] = {}
 
@@ -77,10 +69,6 @@ def rank(count: int, level: float) -> int:
     """Which of `count` ascending scores is the threshold: ⌈(count + 1) · level⌉, counted from 1.
 
     The level counts as the decimal number that it is written as: 0.55 of 100 is 55, not 56.
-
-    Examples:
-        >>> rank(99, 0.55), rank(8, 0.9)
-        (55, 9)
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie inside (0, 1), got {level}")
@@ -88,12 +76,7 @@ def rank(count: int, level: float) -> int:
 
 
 def threshold(scores: Tensor, level: float) -> Tensor:
-    """The conformal threshold of scores along their first axis; infinite where they are too few.
-
-    Examples:
-        >>> threshold(torch.arange(1.0, 10.0), 0.8), threshold(torch.arange(1.0, 4.0), 0.8)
-        (tensor(8.), tensor(inf))
-    """
+    """The conformal threshold of scores along their first axis; infinite where they are too few."""
     scores = scores.detach()
     if scores.isnan().any():
         raise ValueError(f"scores must be numbers, got {int(scores.isnan().sum())} NaN")

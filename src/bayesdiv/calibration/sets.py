@@ -92,13 +92,6 @@ class Levels(Saved):
 
     Targets with a lower bound are scored by `Central`, so that ends stay above it, other numbers
     by `Scaled`; sets of classes never lack the likeliest one.
-
-    Examples:
-        >>> import torch
-        >>> from torch.distributions import Normal
-        >>> levels = Levels.fit(Predictive(Normal(torch.zeros(1, 9), 0.5)), torch.arange(1.0, 10.0))
-        >>> levels(Predictive(Normal(torch.tensor([[20.0]]), 0.25))).interval(0.8)
-        (tensor([16.0000]), tensor([24.0000]))
     """
 
     score: Score | None  # None for classes

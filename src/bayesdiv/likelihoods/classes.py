@@ -71,12 +71,7 @@ class Classes(Weighted):
 
 
 def balanced(y: Tensor, classes: int) -> Tensor:
-    """Weights with which every class counts alike, whatever its share: N / (classes · count).
-
-    Examples:
-        >>> balanced(torch.tensor([0, 0, 0, 1]), classes=2)
-        tensor([0.6667, 2.0000])
-    """
+    """Weights with which every class counts alike, whatever its share: N / (classes · count)."""
     counts = torch.bincount(y.long(), minlength=classes).to(torch.get_default_dtype())
     if not bool((counts > 0).all()):
         missing = (counts == 0).nonzero().flatten().tolist()

@@ -41,14 +41,7 @@ Column = Number | Category
 
 
 class Encoded(nn.Module):
-    """From raw columns, (rows, columns) in double precision, to what the network takes.
-
-    Examples:
-        >>> encoded = Encoded([Number("age", 30.0, 10.0), Category("smoker", ("no", "yes"))])
-        >>> encoded(torch.tensor([[50.0, 1.0], [40.0, 2.0]], dtype=torch.float64))
-        (tensor([[2., 0., 1.],
-                [1., 0., 0.]]), tensor([ True, False]))
-    """
+    """From raw columns, (rows, columns) in double precision, to what the network takes."""
 
     loc: Tensor
     scale: Tensor

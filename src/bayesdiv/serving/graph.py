@@ -16,8 +16,8 @@ from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
 from bayesdiv.draws import Inputs, Outputs, Weights, called, tensor_of
 from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.placeholders import dtype_of, place
-from bayesdiv.model.plain import plain
 from bayesdiv.outliers import Threshold
 from bayesdiv.predictive import Predictive
 from bayesdiv.serving.areas import negative_binomial, students
@@ -40,13 +40,7 @@ class Units:
 
 
 class Traceable(Predictive):
-    """A predictive whose quantiles take the same steps for any values, so that they can be traced.
-
-    Examples:
-        >>> from torch.distributions import Normal
-        >>> Traceable(Normal(torch.zeros(3, 1), 1.0)).quantile(0.975)
-        tensor([1.9600])
-    """
+    """A predictive whose quantiles take the same steps for any values, as a trace needs it."""
 
     def quantile(self, probability: float) -> Tensor:
         """Where the distribution function of the mixture reaches `probability`."""

@@ -1,13 +1,17 @@
-"""How many bits of each kept draw go into a file."""
+"""Which draws go into a file, and how many bits of each."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bayesdiv.draws import Weights
+from bayesdiv import quantiles
+from bayesdiv.draws import Inputs, Outputs, Weights
 from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.prediction import predict_at
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the mixture, where distribution functions are compared
 
 
 class Precision(Protocol):
@@ -25,11 +29,6 @@ class Rounded:
     """Weights in another dtype, such as bfloat16 or float16: half the file.
 
     The graph computes in float32.
-
-    Examples:
-        >>> half = Rounded(torch.bfloat16)
-        >>> half.unpacked(half.packed(torch.tensor([1.001])))
-        tensor([1.])
     """
 
     dtype: torch.dtype = torch.float32
@@ -48,12 +47,6 @@ class Int8:
         w ≈ scale_c · k,   k = round(w / scale_c),   scale_c = max |w_c| / 127
 
     Vectors, such as biases, stay in single precision.
-
-    Examples:
-        >>> eight = Int8()
-        >>> eight.unpacked(eight.packed(torch.tensor([[127.0, 1.4], [0.0, 0.0]])))
-        tensor([[127.,   1.],
-                [  0.,   0.]])
     """
 
     def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
@@ -80,3 +73,39 @@ def rounded(net: torch.nn.Module, weights: Weights, precision: Precision) -> Wei
         ])
         for module, drawn in zip(bayesian_modules(net), weights, strict=True)
     )  # fmt: skip
+
+
+@torch.no_grad()
+def fewer(
+    net: nn.Module,
+    likelihood: nn.Module,
+    x: Inputs,
+    weights: Weights,
+    count: int,
+    *,
+    outputs: Outputs | None = None,
+) -> Weights:
+    """Choose draws, one after the other, whose mixture stays nearest to that of all draws.
+
+    Near is the mean squared distance of class probabilities, or of distribution functions at five
+    quantiles of the mixture, over the rows of `x`, such as some hundred of the training data.
+    """
+    if not weights or not 1 <= count <= len(weights[0]):
+        drawn = len(weights[0]) if weights else 0
+        raise ValueError(f"count must lie between 1 and the {drawn} draws, got {count}")
+    predictive = predict_at(net, likelihood, x, weights, outputs=outputs)
+    # What each draw predicts, as numbers whose means are those of the mixture, (S, numbers).
+    if predictive.discrete:
+        said = predictive.conditional.probs.flatten(1).double()  # type: ignore[attr-defined]
+    else:
+        points = torch.stack([predictive.quantile(level) for level in LEVELS])
+        values = quantiles.cdf(predictive.marginals, points.unsqueeze(1))  # (levels, S, …)
+        said = values.movedim(1, 0).flatten(1).double()
+    whole, total = said.mean(0), torch.zeros_like(said[0])
+    left, places = torch.ones(len(said), dtype=torch.bool, device=said.device), []
+    for number in range(1, count + 1):
+        away = ((total + said) / number - whole).square().sum(-1)
+        places.append(int(away.where(left, torch.inf).argmin()))
+        left[places[-1]] = False
+        total = total + said[places[-1]]
+    return tuple(drawn[places] for drawn in weights)

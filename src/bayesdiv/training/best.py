@@ -37,14 +37,6 @@ class Best:
 
     Args:
         **parts: the modules to remember, such as `model=net, objective=objective`.
-
-    Examples:
-        >>> net = nn.Linear(1, 1)
-        >>> best = Best(model=net)
-        >>> best.after(1, 0.5), best.after(2, 0.7)
-        (True, False)
-        >>> best.restore()
-        1
     """
 
     def __init__(self, **parts: nn.Module) -> None:

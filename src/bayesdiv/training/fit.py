@@ -1,24 +1,24 @@
 """The training loop: a generator of epochs, on one device or many, of one model or a stack."""
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from bayesdiv.compute.devices import seen_to_fail
+from bayesdiv.compute.devices import has_gpu, seen_to_fail
 from bayesdiv.compute.streams import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.objective.objective import Loss, LossModule, Objective
 from bayesdiv.training.batches import Batches, Unpack, pair, share_of
 from bayesdiv.training.checks import broken, cautions, check, finite_trials
-from bayesdiv.training.places import Place
 from bayesdiv.training.steps import Eager, Step
 
 if TYPE_CHECKING:
@@ -66,6 +66,58 @@ class Schedule(Protocol):
 
     def step(self) -> None:
         """Advance by one update."""
+
+
+def default_device() -> torch.device:
+    """The GPU if there is one, else the CPU."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+class Place:
+    """As given, else several processes if they were started, else one device, with no wrapper."""
+
+    def __init__(
+        self, accelerator: "Accelerator | None", device: torch.device | str | None
+    ) -> None:
+        started = int(os.environ.get("WORLD_SIZE", "1"))
+        if accelerator is None and started > 1:
+            from accelerate import Accelerator
+
+            accelerator = Accelerator(cpu=not has_gpu())
+        self.accelerator, self.rank, self.world = accelerator, 0, 1
+        if accelerator is None:
+            self.device = default_device() if device is None else torch.device(device)
+            return
+        self.device = accelerator.device
+        self.rank, self.world = accelerator.process_index, accelerator.num_processes
+        if started > 1 and self.world == 1:
+            raise ValueError(
+                f"{started} processes were started, but accelerate sees one: on a CPU give "
+                "accelerator=Accelerator(cpu=True)"
+            )
+
+    def prepare(
+        self, module: nn.Module, optimizer: Optimizer, batches: Iterable[Any]
+    ) -> tuple[nn.Module, Optimizer, Iterable[Any]]:
+        """Wrapped by accelerate, if any; a loader then deals its batches out itself."""
+        if self.accelerator is not None:
+            module, optimizer = self.accelerator.prepare(module, optimizer)
+            if isinstance(batches, torch.utils.data.DataLoader):
+                batches = self.accelerator.prepare(batches)
+                self.rank, self.world = 0, 1
+        return module, optimizer, batches
+
+    def backward(self, total: Tensor) -> None:
+        if self.accelerator is None:
+            total.backward()
+        else:
+            self.accelerator.backward(total)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Over the processes."""
+        if self.accelerator is None:
+            return values
+        return cast(Tensor, self.accelerator.reduce(values, reduction="mean"))
 
 
 def own_draws(seed: int, rank: int) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesdiv as bd
-from bayesdiv.model.recipes import matrices
+from bayesdiv.model.priors import matrices
 from bayesdiv.training.fit import same_draws
 from bayesdiv.training.optimizers.natural import Natural
 

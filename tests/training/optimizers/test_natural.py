@@ -20,7 +20,7 @@ from torch.distributions import Normal
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
-from bayesdiv.model.recipes import matrices
+from bayesdiv.model.priors import matrices
 from bayesdiv.training.optimizers.natural import Natural
 
 # Each with its strength and the smallest rate of its precision: JS-A fades, and is given more.

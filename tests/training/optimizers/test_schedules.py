@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bayesdiv.training.optimizers.schedules import Cosine
+from bayesdiv.training.optimizers.natural import Cosine
 
 
 def test_the_cosine_rises_then_falls_to_nothing():

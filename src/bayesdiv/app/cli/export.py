@@ -21,9 +21,8 @@ from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
 from bayesdiv.serving.columns import Category, Column, Number
-from bayesdiv.serving.fewer import fewer
 from bayesdiv.serving.graph import Units
-from bayesdiv.serving.precision import Int8, Precision, Rounded, rounded
+from bayesdiv.serving.precision import Int8, Precision, Rounded, fewer, rounded
 
 PRECISIONS: dict[str, Precision] = {
     "float32": Rounded(),

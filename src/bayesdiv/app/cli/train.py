@@ -10,7 +10,7 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
 from bayesdiv.app.experiment import usual_divergence
 from bayesdiv.app.settings import restore
-from bayesdiv.model.plain import plain
+from bayesdiv.model.bayesianize import plain
 
 
 def parser() -> ArgumentParser:

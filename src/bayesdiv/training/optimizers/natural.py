@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -230,3 +231,29 @@ def _per_weight(value: float | Tensor, loc: Tensor) -> Tensor:
         return value.to(loc).unsqueeze(-1) if value.dim() else value.to(loc.device)
     # Filled on the device: a copy from the host would wait, and could not be recorded.
     return torch.full((), value, dtype=torch.float64, device=loc.device)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Rise linearly, then fall along half a cosine to 0.
+
+        factor(t) = ½ (1 + cos(π (t - warm_up)/(steps - warm_up)))
+
+    For `fit(…, schedule=LambdaLR(optimizer, Cosine(epochs * len(batches))))`.
+    """
+
+    steps: int
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warm_up < self.steps:
+            raise ValueError(
+                f"warm_up must be at least 0 and below steps, got {self.warm_up} of {self.steps}"
+            )
+
+    def __call__(self, step: int) -> float:
+        """The factor of a step, counted from 0."""
+        if step < self.warm_up:
+            return (step + 1) / (self.warm_up + 1)
+        done = (step - self.warm_up) / (self.steps - self.warm_up)
+        return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))

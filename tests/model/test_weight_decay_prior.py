@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.model.recipes import WeightDecayPrior, matrices, pull
+from bayesdiv.model.priors import WeightDecayPrior, matrices, pull
 
 
 def jsa_by_quadrature(m: float, r: float, alpha: float) -> float:
