@@ -212,7 +212,7 @@ from bayesdiv.likelihoods.numbers import StudentTNoise
 class HeavyTailed(Regression):
     outputs = 1
 
-    def likelihood(self, balanced_by=None):
+    def likelihood(self):
         return StudentTNoise()
 """
 

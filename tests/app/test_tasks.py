@@ -140,7 +140,7 @@ class HeavyTailed(Regression):
 
     outputs = 1
 
-    def likelihood(self, balanced_by=None):
+    def likelihood(self):
         return StudentTNoise()
 '''
     )

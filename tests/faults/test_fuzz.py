@@ -107,7 +107,6 @@ CONFIG = {
     "divergence": "bayesdiv.JSA:0.3",
     "target": "y",
     "noise": 0.1,
-    "balance": False,
     "seed": 1,
 }
 

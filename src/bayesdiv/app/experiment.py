@@ -64,7 +64,6 @@ class Training:
         prior_gain: the prior scale of each layer is this over √fan-in.
         hidden: units of each hidden layer, for tables.
         test_samples: weight draws for predictions (default: 100; for a resnet 32).
-        balance: give rare classes more weight in the loss.
         seed: seed of weights, order of rows and noise.
         net: network for pictures: conv, resnet18, resnet20 or resnet20_frn (filter response norm).
         pretrained: weights that a resnet starts from, a .safetensors file or the folder of a run;
@@ -81,7 +80,6 @@ class Training:
     prior_gain: float = 1.0
     hidden: tuple[int, ...] = TABLES.hidden
     test_samples: int | None = None
-    balance: bool = False
     seed: int = 0
     net: str = "conv"
     pretrained: str | None = None
@@ -282,8 +280,7 @@ def built(
     if (weights is None) != (training.pretrained is None):
         raise ValueError("a pretrained network must be given with its weights, got one of the two")
     recipe = recipe_for(splits, training)
-    balanced_by = splits.train.y if training.balance else None
-    return build(recipe, splits.task, divergence, whole, splits.num_data, balanced_by, weights)
+    return build(recipe, splits.task, divergence, whole, splits.num_data, weights)
 
 
 def recipe_for(splits: Splits, training: Training) -> Recipe:
@@ -309,7 +306,6 @@ def build(
     divergence: Divergence | None,
     training: Settled,
     num_data: int,
-    balanced_by: Tensor | None = None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> Experiment:
     """A fresh model and objective; the same seed gives every divergence the same start."""
@@ -342,7 +338,7 @@ def build(
         if isinstance(recipe, Pictured):
             network = nn.Sequential(recipe.prepare(), network)
     objective = Objective(
-        task.likelihood(balanced_by),
+        task.likelihood(),
         divergence,
         num_data=num_data,
         strength=1.0 if training.strength is None else training.strength,

@@ -105,10 +105,10 @@ def check_file(path: Path, most: float = math.inf) -> None:
 def save_state(
     path: Path,
     parts: Mapping[str, nn.Module | Mapping[str, Tensor]],
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | Mapping[str, Any] | None = None,
     **told: Any,
 ) -> None:
-    """Save modules or state dicts and an optimizer as safetensors, and `told` as JSON."""
+    """Save modules and an optimizer, or their states, as safetensors, and `told` as JSON."""
     from safetensors.torch import save
 
     tensors = {
@@ -117,7 +117,8 @@ def save_state(
         for key, tensor in (part.state_dict() if isinstance(part, nn.Module) else part).items()
     }
     taken = Taken()
-    groups = [] if optimizer is None else taken(optimizer.state_dict(), "optimizer")
+    state = optimizer.state_dict() if isinstance(optimizer, Optimizer) else optimizer
+    groups = [] if state is None else taken(state, "optimizer")
     tensors |= {name: tensor.cpu() for name, tensor in taken.tensors.items()}
     said = json.dumps({"format": FORMAT, "groups": groups, **told})
     write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))

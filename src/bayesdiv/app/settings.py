@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 import bayesdiv
 from bayesdiv import divergence as divergences
 from bayesdiv.app import calibrated, runs
@@ -139,8 +137,6 @@ def _from_settings(settings: Mapping[str, Any]) -> Experiment:
     network = _fields(settings["network"])
     recipe = RECIPES[network.pop("kind")](**network)
     training, task = Settled(**_fields(settings["training"])), task_of(settings)
-    # Weights of classes have the right shape if each occurs once; their values are loaded.
-    balanced_by = torch.arange(task.outputs) if training.balance else None
     divergence = None
     if settings["divergence"] is not None:
         fields = _fields(settings["divergence"])
@@ -151,7 +147,7 @@ def _from_settings(settings: Mapping[str, Any]) -> Experiment:
             raise ValueError(f"divergence {name} is not one of this library")
         # A class of the user's own is not imported from a file's word; predictions do not need it.
         divergence = kind(**fields) if ours else KL()
-    return build(recipe, task, divergence, training, settings["num_data"], balanced_by)
+    return build(recipe, task, divergence, training, settings["num_data"])
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:

@@ -62,8 +62,8 @@ class Task(Protocol):
     def encode(self, target: "Series") -> Tensor:
         """Targets as y."""
 
-    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
-        """From outputs to a distribution of y; of these targets, the rare may count for more."""
+    def likelihood(self) -> Likelihood:
+        """From outputs to a distribution of y."""
 
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
         """The metrics of predictions, in the units of the target."""

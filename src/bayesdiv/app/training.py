@@ -93,7 +93,6 @@ def _trained(
             write_unlike(folder, splits)
         keeper.finish(result)
     except KeyboardInterrupt:
-        keeper.back_to_the_last_epoch()
         keeper.checkpoint()
         raise
     return result
@@ -177,14 +176,15 @@ class Keeper:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Save all that a resumed run needs, unless it is finished."""
+        """Save all that a resumed run needs of the last whole epoch, unless it is finished."""
         if self.folder is None or (self.folder / runs.METRICS).exists():
             return
+        last, optimizer = self.done.last
         best = {f"best {name}": state for name, state in self.done.best.state.items()}
         runs.save_state(
             self.folder / runs.CHECKPOINT,
-            {**self.parts, **best},
-            self.optimizer,
+            {**last, **best},
+            optimizer,
             settings=self.identity,
             epoch=self.done.epoch,
             best_nll=self.done.best.score,
@@ -208,12 +208,6 @@ class Keeper:
             runs.save_state(self.folder / runs.WEIGHTS, self.parts, settings=self.identity)
             runs.write_json(self.folder / runs.METRICS, result)
             (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
-
-    def back_to_the_last_epoch(self) -> None:
-        """Undo the steps of an epoch that was broken off: only whole epochs can be repeated."""
-        state, optimizer = self.done.last
-        put_back(state, self.parts)
-        self.optimizer.load_state_dict(optimizer)
 
     def _whole_state(self) -> tuple[State, dict[str, Any]]:
         return state_of(self.parts), copy.deepcopy(self.optimizer.state_dict())

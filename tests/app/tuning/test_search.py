@@ -258,11 +258,6 @@ def test_only_the_settings_that_differ_are_told(tmp_path):
     )
 
 
-def test_an_objective_without_a_number_is_told(tmp_path):
-    with pytest.raises(TypeError, match="an objective must return a number, got None"):
-        tune(lambda trial: None, Search(tmp_path / "study.db", trials=1))
-
-
 def test_a_search_without_a_finished_trial_has_no_best(tmp_path):
     def hopeless(trial):
         raise bd.Diverged("always")

@@ -13,7 +13,7 @@ from bayesdiv.app.data.columns import codes_of, label_of, labels_of, quoted
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.calibration import Promised
 from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.classes import Classes, balanced
+from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive
 
@@ -81,8 +81,8 @@ class Classification:
     def encode(self, target: "Series") -> Tensor:
         return torch.from_numpy(codes_of(target, self.classes))
 
-    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
-        return Classes(None if balanced_by is None else balanced(balanced_by, self.outputs))
+    def likelihood(self) -> Likelihood:
+        return Classes()
 
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
         """The metrics of predictions; what is missed only of two classes, if there is any."""

@@ -90,7 +90,7 @@ class Regression:
     def shifted(self) -> dict[str, int]:
         return {"targets": 1, "locations": self._family.locations}
 
-    def likelihood(self, balanced_by: Tensor | None = None) -> Likelihood:
+    def likelihood(self) -> Likelihood:
         numbers = (self.loc, self.scale, self.centre, self.width)
         return self._family.likelihood(Units(*(np.array([number]) for number in numbers)))
 

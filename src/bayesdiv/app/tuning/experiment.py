@@ -118,13 +118,7 @@ def searched(ranges: Ranges, divergence: Divergence, training: Training) -> Rang
 def with_settings(
     divergence: Divergence, training: Training, settings: Mapping[str, float]
 ) -> tuple[Divergence, Training]:
-    """A divergence and a training with some settings replaced.
-
-    Examples:
-        >>> from bayesdiv import JSA
-        >>> with_settings(JSA(0.5), Training(), {"alpha": 0.2, "strength": 3.0})[0]
-        JSA(alpha=0.2)
-    """
+    """A divergence and a training with some settings replaced."""
     rest = dict(settings)
     if "alpha" in rest:
         divergence = replace(divergence, alpha=rest.pop("alpha"))  # type: ignore[type-var]
@@ -145,15 +139,8 @@ def outside(divergence: Divergence, training: Training, ranges: Ranges) -> dict[
 def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
     """Training and validation rows dealt again, so that each is validated on in one of the folds.
 
-    One small validation part mostly measures its own luck. The test part stays out, and one fold
-    is the split as it is. Rows are sorted by their target before they are dealt: each fold gets its
-    share of every class, or of high and low values.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import load
-        >>> splits = load("diabetes")
-        >>> [(fold.num_data, len(fold.validation.y)) for fold in dealt(splits, 3)]
-        [(236, 118), (236, 118), (236, 118)]
+    One small validation part mostly measures its own luck. Rows are sorted by their target before
+    they are dealt: each fold gets its share of every class, or of high and low values.
     """
     x, y = (torch.cat(pair) for pair in zip(splits.train, splits.validation, strict=True))
     if not 1 <= folds <= len(y) // 2:

@@ -84,25 +84,10 @@ def tune(
     about: Mapping[str, Any] | None = None,
     tell: Tell = lambda tried: None,
 ) -> Tried:
-    """Search the settings of your own function by TPE (Bergstra et al. 2011), as the paper did.
+    """The best trial of a search by TPE (Bergstra et al. 2011), as the paper's, that ended.
 
-    A trial that raises `Diverged`, or returns NaN or infinity, counts as pruned, and to TPE as one
-    of the worst; another error ends the search. Returned is the best trial that came to its end.
-
-    Args:
-        objective: takes an `optuna.Trial`, asks it for settings, and returns the value.
-        search: where and how long.
-        start: settings to try first.
-        about: what the search depends on, as JSON; a study with another is not continued.
-        tell: called with all trials after each change.
-
-    Examples:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     search = Search(f"{folder}/study.db", trials=5)
-        ...     best = tune(lambda trial: trial.suggest_float("x", -1, 1) ** 2, search)
-        >>> list(best.settings)
-        ['x']
+    A trial that raises `Diverged`, or whose value is not finite, counts as pruned, and to TPE as
+    one of the worst. A study that is `about` something else is not continued.
     """
     with opened(search) as study:
         _check_same(study, search, dict(about or {}))
@@ -133,12 +118,10 @@ def tune(
 def _value(objective: Callable[[Trial], float], study: optuna.Study, trial: Trial) -> float:
     """The value of a trial; what went wrong is kept with it."""
     try:
-        value: object = objective(trial)
-        if isinstance(value, str) or not hasattr(value, "__float__"):
-            raise TypeError(f"an objective must return a number, got {value!r}")
-        if not math.isfinite(number := float(value)):
-            raise Diverged(f"the value is {number}")
-        return number
+        value = objective(trial)
+        if not math.isfinite(value):
+            raise Diverged(f"the value is {value}")
+        return value
     except optuna.TrialPruned:
         raise
     except Diverged as error:
@@ -156,14 +139,7 @@ def _value(objective: Callable[[Trial], float], study: optuna.Study, trial: Tria
 
 
 def trials(search: Search) -> list[Tried]:
-    """All trials of a search, also while it runs elsewhere.
-
-    Examples:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     trials(Search(f"{folder}/study.db"))
-        []
-    """
+    """All trials of a search, also while it runs elsewhere."""
     with opened(search) as study:
         return tried_in(study)
 
