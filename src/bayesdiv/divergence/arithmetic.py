@@ -77,7 +77,6 @@ class JSA(_Arithmetic):
     at alpha = 1. It has no closed form; for two Gaussians the one-sided rule computes it to 1e-6.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> JSA(alpha=0.5)(Normal(100.0, 1.0), Normal(0.0, 1.0))
         tensor(0.6931)
     """
@@ -98,7 +97,6 @@ class UnmodifiedJSA(Unmodified, _Arithmetic):
     Never above the entropy -α log α - (1-α) log(1-α). It vanishes at alpha = 0 and alpha = 1.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> UnmodifiedJSA(alpha=0.25)(Normal(100.0, 1.0), Normal(0.0, 1.0))
         tensor(0.5623)
     """
@@ -128,7 +126,6 @@ def joint_jsa(alpha: float, q: Distribution, p: Distribution, *, samples: int = 
     It explains why `JSA` is summed over weights: the joint form saturates. Not an objective.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> _ = torch.manual_seed(0)
         >>> many, prior = Normal(torch.full((100,), 0.5), 1.0), Normal(0.0, 1.0)
         >>> joint_jsa(0.5, many, prior) / JSA(0.5).bound

@@ -27,7 +27,6 @@ class WeightedKL(Skewed):
     WeightedKL + log Z with log Z ≤ 0.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> WeightedKL(alpha=0.5)(Normal(5.0, 1.0), Normal(0.0, 1.0))
         tensor(6.2500)
     """
@@ -59,7 +58,6 @@ class JSG(Skewed):
     at alpha = 0, KL(p ‖ q) at alpha = 1.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> JSG(alpha=0.5)(Normal(5.0, 1.0), Normal(0.0, 1.0))
         tensor(3.1250)
     """
@@ -80,7 +78,6 @@ class UnmodifiedJSG(Unmodified):
     It vanishes at alpha = 0 and alpha = 1, whatever q and p are.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> UnmodifiedJSG(alpha=0.25)(Normal(5.0, 1.0), Normal(0.0, 1.0))
         tensor(2.3438)
     """

@@ -23,7 +23,6 @@ class KL(Divergence):
         KL(q ‖ p) = ∫ q log(q/p)
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> KL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
         tensor(0.3181)
     """
@@ -47,7 +46,6 @@ class ReverseKL(Divergence):
         KL(p ‖ q) = ∫ p log(p/q)          (paper, eq. 10)
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> ReverseKL()(Normal(0.0, 0.5), Normal(0.0, 1.0))
         tensor(0.8069)
     """

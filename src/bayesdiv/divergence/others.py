@@ -25,7 +25,6 @@ class Renyi(Divergence):
     For two Gaussians it is infinite unless (1-α) σ_q² + α σ_p² > 0.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> Renyi(alpha=0.5)(Normal(1.0, 1.0), Normal(0.0, 1.0))
         tensor(0.2500)
     """
@@ -64,7 +63,6 @@ class ChiSquared(Divergence):
     For two Gaussians it is infinite unless 2 σ_q² > σ_p², so it cannot train a narrow posterior.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> ChiSquared()(Normal(1.0, 1.0), Normal(0.0, 1.0))
         tensor(1.)
     """
@@ -88,7 +86,6 @@ class TotalVariation(Divergence):
     Summing it over weights is a convention: it is not additive over independent weights.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> TotalVariation()(Normal(1.0, 1.0), Normal(0.0, 1.0))
         tensor(0.3829)
     """

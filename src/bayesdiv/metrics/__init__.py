@@ -5,10 +5,6 @@ a table or an axis says about a metric stands beside it, and in `TABLE`.
 """
 
 from bayesdiv.metrics.classes import (
-    BrierParts,
-    Reliability,
-    RiskCoverage,
-    Roc,
     accuracy,
     aurc,
     auroc,
@@ -32,15 +28,13 @@ from bayesdiv.metrics.table import (
     SHARE,
     TABLE,
     TARGET,
-    Aim,
     Metric,
     metric,
     nearest,
 )
 
-__all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Aim", "BrierParts"]
-__all__ += ["Metric", "Reliability", "RiskCoverage", "Roc", "accuracy", "aurc", "auroc", "brier"]
-__all__ += ["brier_parts", "confusion", "coverage", "crps", "ece", "false_negative_rate"]
-__all__ += ["interval_width", "mae", "metric", "nearest", "nll", "outlier_aupr", "outlier_auroc"]
-__all__ += ["outlier_false_alarms", "pinball", "pit", "reliability", "risk_coverage", "rmse", "roc"]
-__all__ += ["sharpness"]
+__all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Metric", "accuracy"]
+__all__ += ["aurc", "auroc", "brier", "brier_parts", "confusion", "coverage", "crps", "ece"]
+__all__ += ["false_negative_rate", "interval_width", "mae", "metric", "nearest", "nll"]
+__all__ += ["outlier_aupr", "outlier_auroc", "outlier_false_alarms", "pinball", "pit"]
+__all__ += ["reliability", "risk_coverage", "rmse", "roc", "sharpness"]

@@ -18,7 +18,6 @@ def nll(predictive: Predictive, y: Tensor) -> Tensor:
         -1/N Σ_i log 1/S Σ_s p(y_i | x_i, w_s)
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> nll(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 1.0]))
         tensor(1.1689)
     """
@@ -34,7 +33,6 @@ def crps(predictive: Predictive, y: Tensor, count: int = 2000) -> Tensor:
     In closed form for mixtures of Gaussians, else by `count` samples per target.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> crps(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 1.0]))
         tensor(0.4181)
     """
@@ -68,7 +66,6 @@ def pit(predictive: Predictive, y: Tensor) -> Tensor:
     A count is put at random between F(y - 1) and F(y), which makes it even as well.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> pit(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([0.0, 2.0]))
         tensor([0.5000, 0.9772])
     """
@@ -87,7 +84,6 @@ def sharpness(predictive: Predictive, y: Tensor) -> Tensor:
     Less is better among predictions that are equally well calibrated, and only there.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> sharpness(Predictive(Normal(torch.zeros(1, 2), 0.5)), torch.zeros(2))
         tensor(0.5000)
     """

@@ -13,7 +13,6 @@ def rmse(predictive: Predictive, y: Tensor) -> Tensor:
     """Root mean squared error of the predictive mean, √(1/N Σ_i (mean_i - y_i)²).
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> rmse(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([3.0, 4.0]))
         tensor(3.5355)
     """
@@ -26,7 +25,6 @@ def mae(predictive: Predictive, y: Tensor) -> Tensor:
     """Mean absolute error of the predictive mean, 1/N Σ_i |mean_i - y_i|.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> mae(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([3.0, -4.0]))
         tensor(3.5000)
     """
@@ -41,7 +39,6 @@ def coverage(predictive: Predictive, y: Tensor, level: float = LEVEL) -> Tensor:
         1/N Σ_i [low_i ≤ y_i ≤ high_i]
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> coverage(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([1.6, 1.7]))
         tensor(0.5000)
     """
@@ -60,7 +57,6 @@ def interval_width(predictive: Predictive, y: Tensor, level: float = LEVEL) -> T
     """Mean width of the central intervals, 1/N Σ_i (high_i - low_i); `y` is only checked.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> interval_width(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.zeros(2))
         tensor(3.2897)
     """
@@ -76,7 +72,6 @@ def pinball(predictive: Predictive, y: Tensor, probability: float = LEVEL) -> Te
         1/N Σ_i max(probability (y_i - q_i), (1 - probability) (q_i - y_i))
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> pinball(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([1.0, -1.0]), 0.5)
         tensor(0.5000)
     """
