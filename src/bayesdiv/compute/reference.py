@@ -57,7 +57,7 @@ def added_up(terms: GaussianRule, alpha: float = 0.0) -> TotalRule:
     """The rule of one value per weight as one that adds a block up."""
 
     def total(*block: Tensor) -> Total:
-        value, d_loc, d_scale, _ = block_terms(terms, *block, alpha)  # type: ignore[call-arg]
+        value, d_loc, d_scale, _ = block_terms(terms, *block, alpha)
         return Total(value.sum(-1), d_loc, d_scale)
 
     return total

@@ -153,32 +153,25 @@ class _OnePass(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        loc: Tensor,
-        scale: Tensor,
-        prior_loc: Tensor,
-        prior_scale: Tensor,
-        alpha: float | Tensor,
-        link: Tensor,
-        rule: GaussianRule,
-        block: int,
-    ) -> tuple[Tensor, ...]:
-        arguments = (loc, scale, prior_loc, prior_scale, alpha)
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        *arguments, _, rule, block = inputs
         count = max(a.numel() for a in arguments if isinstance(a, Tensor))
-        if on_gpu(loc):
+        if on_gpu(arguments[0]):
             block *= GPU_BLOCKS
         # A few blocks' worth fits the last cache, where one piece is faster than several.
         if traced() or count <= (4 * block if block == BLOCK else block):
             return block_terms(rule, *arguments)
-        first = block_terms(rule, *(_part(x, 0, block) for x in arguments))  # type: ignore[arg-type]
-        # Written in place block by block, so that the pieces never exist beside the whole.
-        whole = tuple(piece.new_empty(count if piece.numel() else 0) for piece in first)
+        whole: tuple[Tensor, ...] = ()
         for start in range(0, count, block):
-            cut = [_part(x, start, block) for x in arguments]
-            pieces = first if start == 0 else block_terms(rule, *cut)  # type: ignore[arg-type]
+            several = (isinstance(x, Tensor) and x.dim() > 0 for x in arguments)
+            cut = slice(start, start + block)
+            parts = (x[cut] if many else x for x, many in zip(arguments, several, strict=True))
+            pieces = block_terms(rule, *parts)
+            # Written in place block by block, so that the pieces never exist beside the whole.
+            whole = whole or tuple(x.new_empty(count if x.numel() else 0) for x in pieces)
             for target, piece in zip(whole, pieces, strict=True):
                 if piece.numel():
-                    target[start : start + block] = piece
+                    target[cut] = piece
         return whole
 
     @staticmethod
@@ -241,21 +234,9 @@ class _Once(torch.autograd.Function):
         )
 
 
-def _part(argument: float | Tensor, start: int, length: int) -> float | Tensor:
-    if isinstance(argument, Tensor) and argument.dim():
-        return argument[start : start + length]
-    return argument
-
-
-def block_terms(
-    rule: GaussianRule,
-    loc: Tensor,
-    scale: Tensor,
-    prior_loc: Tensor,
-    prior_scale: Tensor,
-    alpha: float | Tensor,
-) -> tuple[Tensor, ...]:
+def block_terms(rule: GaussianRule, *block: Any) -> tuple[Tensor, ...]:
     """Value, ∂/∂loc, ∂/∂scale and ∂/∂alpha (empty where alpha is a number) of one block."""
+    loc, scale, prior_loc, prior_scale, alpha = block
     inverse = prior_scale.reciprocal()
     ratio = scale * inverse
     limits = torch.finfo(ratio.dtype)
