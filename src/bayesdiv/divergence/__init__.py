@@ -5,9 +5,8 @@ from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.estimators import Estimator, NoExactForm
 from bayesdiv.divergence.geometric import JSG, UnmodifiedJSG, WeightedKL
-from bayesdiv.divergence.kl import KL, ReverseKL
+from bayesdiv.divergence.kl import KL, LearnedAlpha, ReverseKL
 from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
-from bayesdiv.divergence.skewed import LearnedAlpha
 
 __all__ = [
     "JSA",

@@ -24,8 +24,8 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Points
 from bayesdiv.divergence.densities import common_shape
 from bayesdiv.divergence.gaussian import log_number
+from bayesdiv.divergence.kl import Skewed, Unmodified
 from bayesdiv.divergence.one_sided import Mixture, OneSided, UniformPrior
-from bayesdiv.divergence.skewed import Skewed, Unmodified
 
 
 class _Arithmetic(Skewed):

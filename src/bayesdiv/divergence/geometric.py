@@ -11,8 +11,14 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
-from bayesdiv.divergence.kl import KL, ReverseKL, kl_terms, reverse_kl_terms
-from bayesdiv.divergence.skewed import Skewed, Unmodified
+from bayesdiv.divergence.kl import (
+    KL,
+    ReverseKL,
+    Skewed,
+    Unmodified,
+    kl_terms,
+    reverse_kl_terms,
+)
 
 Number = float | Tensor
 

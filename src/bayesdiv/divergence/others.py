@@ -12,7 +12,7 @@ from torch.distributions import Distribution, Normal
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points, checked_order
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.gaussian import Standard, Terms, in_double, one_pass
+from bayesdiv.divergence.gaussian import Standard, Terms, in_double, minus_log1p_near, one_pass
 from bayesdiv.divergence.kl import KL
 
 
@@ -124,10 +124,13 @@ def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
     v = rest * ratio.square() + order
     finite = v > 0
     v = torch.where(finite, v, 1.0)
-    # v = 1 + (1-α) y, of which next to order 1 a logarithm would keep no digit.
-    log_v = torch.where(finite, rest * y, 0.0).log1p() if abs(rest) < 0.5 else v.log()
-    log_square = torch.where(excess.abs() < 0.5, y.log1p(), 2 * ratio.log())
-    value = (0.5 * (log_v / rest - log_square)).clamp(min=0.0) + 0.5 * order * delta * (delta / v)
+    # v = 1 + (1-α) y, of which next to order 1 a logarithm would keep no digit. Next to r = 1 both
+    # logarithms cancel: log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y).
+    more = torch.where(finite, rest * y, 0.0)
+    near = (excess.abs() < 0.05) & (more.abs() < 0.1)
+    logs = (more.log1p() if abs(rest) < 0.5 else v.log()) / rest - 2 * ratio.log()
+    series = minus_log1p_near(y) - minus_log1p_near(more) / rest
+    value = 0.5 * torch.where(near, series, logs) + (0.5 * order * delta) * (delta / v)
     d_log_ratio = order * (y / v - rest * (delta * (ratio / v)).square())
     return Terms(
         torch.where(finite, value, math.inf),
