@@ -1,5 +1,6 @@
 """`bayesdiv compare`: compare losses and simple models in one table."""
 
+import contextlib
 import itertools
 import math
 import statistics
@@ -17,12 +18,13 @@ from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
-from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.lock import owned
 from bayesdiv.app.report import comparison
 from bayesdiv.app.rounding import spread
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.divergence import Divergence
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.fit import Diverged
 
@@ -73,6 +75,8 @@ def compare(settings: Namespace) -> None:
     folder = _free_folder(settings)
     beside: dict[str, list[dict[str, Any]]] = {}
     with owned(folder), Pace(settings.seeds * len(losses)) as pace:
+        for divergence in losses.values():
+            _warm_up(splits, divergence, training)
         for seed in range(settings.seeds):
             splits = options.part_data(source, settings, seed=seed)
             for name, result in baselines(splits, seed).items():
@@ -137,6 +141,14 @@ def _free_folder(settings: Namespace) -> Path:
     numbered = (usual.with_name(f"{usual.name}-{k}") for k in itertools.count(2))
     every = itertools.chain([usual], numbered)
     return next(folder for folder in every if not (folder / NUMBERS).exists())
+
+
+def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) -> None:
+    """A batch trained and forgotten: what is loaded at a first step is not a loss's own time."""
+    few = Part(*(rows[: training.batch_size or 64] for rows in splits.train))
+    once = replace(training, epochs=1, test_samples=2)
+    with contextlib.suppress(Diverged):
+        trainings.train(replace(splits, train=few, validation=few, test=few), divergence, once)
 
 
 def _comparison_table(
