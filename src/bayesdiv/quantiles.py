@@ -11,6 +11,7 @@ from torch.distributions import Distribution, NegativeBinomial, Poisson, Student
 from torch.distributions.constraints import Constraint
 from torch.nn.functional import logsigmoid
 
+from bayesdiv.compute.devices import traced
 from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence.densities import offers
 
@@ -118,7 +119,7 @@ def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
     """P(T ≤ value), to twelve digits in double precision."""
     t = (value - distribution.loc) / distribution.scale
     df = distribution.df.double()
-    if (df == df[:1, :1]).all():
+    if not traced() and (df == df[:1, :1]).all():
         df = df[:1, :1]  # one for all, so that most of the work is done once
     tail = _upper_tail(t.abs().double(), df)
     return torch.where(t > 0, 1 - tail, tail)

@@ -51,11 +51,10 @@ class _Fact(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The Bayesian modules of a model, and what is known of each."""
+    """What is known of each Bayesian module of a model."""
 
     model: "ref[nn.Module]"
-    modules: list[Bayesian]
-    facts: list[_Fact]
+    facts: dict[Bayesian, _Fact]
 
 
 class Objective(nn.Module):
@@ -151,10 +150,7 @@ class Objective(nn.Module):
         y: Tensor,
         divergence: Tensor | None = None,
     ) -> Loss:
-        """The loss of each trial of a stack by itself, (trials…); of a single model, a number.
-
-        The divergence of each trial is computed where it is not known already.
-        """
+        """The loss of each trial of a stack by itself, (trials…); of a single model, a number."""
         nll = self._nll(model, weights, x, y)
         if divergence is None:
             divergence = self._divergence(model, weights)
@@ -216,7 +212,7 @@ class Objective(nn.Module):
         if any(tensor.requires_grad for tensor in given):
             return False
         known = self._known_of(model) or self._looked_up(model)
-        return not any(fact.samples for fact in known.facts)
+        return not any(fact.samples for fact in known.facts.values())
 
     def _in_turn(
         self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
@@ -271,8 +267,7 @@ class Objective(nn.Module):
 
     def _looked_up(self, model: nn.Module) -> _Known:
         modules = bayesian_modules(model)
-        facts = [module.inside(partial(self._fact, module)) for module in modules]
-        return _Known(ref(model), modules, facts)
+        return _Known(ref(model), {m: m.inside(partial(self._fact, m)) for m in modules})
 
     def _fact(self, module: Bayesian) -> _Fact:
         q, p = module.q(), module.p()
@@ -309,38 +304,31 @@ class Objective(nn.Module):
     def _bayesian(self, model: nn.Module) -> list[Bayesian]:
         """The Bayesian modules of a model, as looked up if it is the one."""
         known = self._known_of(model)
-        return bayesian_modules(model) if known is None else known.modules
+        return bayesian_modules(model) if known is None else list(known.facts)
 
-    def _rule(self, index: int, q: Distribution, p: Distribution) -> Prepared:
-        """The rule looked up before, unless it was for another kind of model."""
-        facts = [] if self._known is None else self._known.facts
-        if index < len(facts) and facts[index].kind == _kind(q, p):
-            return facts[index].rule
-        return self._found(q, p)
+    def _rule(self, module: Bayesian, q: Distribution, p: Distribution) -> Prepared:
+        """The rule looked up before, unless the module was of another kind then."""
+        fact = None if self._known is None else self._known.facts.get(module)
+        return fact.rule if fact is not None and fact.kind == _kind(q, p) else self._found(q, p)
 
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
         """Draws of all Bayesian modules, and the divergence, from one pass where there is one."""
         modules = self._bayesian(model)
         if not modules:
             return (), None
-        pairs = [
-            module.inside(partial(self._one_drawn, model, index, module, samples))
-            for index, module in enumerate(modules)
-        ]
+        pairs = [module.inside(partial(self._one_drawn, module, samples)) for module in modules]
         return tuple(drawn for drawn, _ in pairs), _added_up([total for _, total in pairs])
 
-    def _one_drawn(
-        self, model: nn.Module, index: int, module: Bayesian, samples: int
-    ) -> tuple[Tensor, Tensor]:
+    def _one_drawn(self, module: Bayesian, samples: int) -> tuple[Tensor, Tensor]:
         if type(module.posterior) is not MeanField:
             drawn = module.draw(samples, autocast_dtype(module.loc.device))
-            return drawn, self._total(index, module, drawn)
-        known, q, p = self._known_of(model), module.q(), None
-        if known is not None and not torch.compiler.is_compiling():
-            fact = known.facts[index]
-            p = fact.prior if fact.sources == _sources(module) else None
+            return drawn, self._total(module, drawn)
+        q, p = module.q(), None
+        if self._known is not None and not torch.compiler.is_compiling():
+            fact = self._known.facts.get(module)
+            p = fact.prior if fact is not None and fact.sources == _sources(module) else None
         p = module.p() if p is None else p
-        rule, dtype = self._rule(index, q, p), autocast_dtype(q.mean.device)
+        rule, dtype = self._rule(module, q, p), autocast_dtype(q.mean.device)
         drawn, total = rule.draw_and_total(q, p, samples, dtype)
         return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
 
@@ -351,15 +339,11 @@ class Objective(nn.Module):
             first = next(model.parameters(), None)
             return torch.zeros((), device=None if first is None else first.device)
         drawn: Sequence[Tensor | None] = [None] * len(modules) if weights is None else weights
-        totals = [
-            self._total(index, module, own)
-            for index, (module, own) in enumerate(zip(modules, drawn, strict=True))
-        ]
-        return _added_up(totals)
+        return _added_up([self._total(m, own) for m, own in zip(modules, drawn, strict=True)])
 
-    def _total(self, index: int, module: Bayesian, weights: Tensor | None) -> Tensor:
+    def _total(self, module: Bayesian, weights: Tensor | None) -> Tensor:
         q, p = module.q(), module.p()
-        total = self._rule(index, q, p).total(q, p, weights)
+        total = self._rule(module, q, p).total(q, p, weights)
         return total if module.loc.dim() > 1 else total.sum()
 
     def _log_likelihoods(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
@@ -391,10 +375,6 @@ class LossModule(nn.Module):
     `fit` trains, wraps and compiles it, and `DistributedDataParallel` and `fully_shard` accept it:
     only its forward pass reads parameters. Per-weight values of the prior become frozen parameters,
     so that they are sharded too. Give every process its own seed to draw its own weights.
-
-    Args:
-        model: what is trained.
-        objective: its loss.
 
     Examples:
         >>> from bayesdiv import Gaussian

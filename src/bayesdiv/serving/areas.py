@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.distributions import NegativeBinomial, StudentT
+from torch.distributions import NegativeBinomial
 
 NODES, STEP = 40, 0.08  # of the tanh-sinh rule, on each side of its middle
 ENOUGH = 30.0  # e^-30 of an integrand's peak is left out
@@ -29,22 +29,6 @@ def upper_gamma(a: Tensor, x: Tensor) -> Tensor:
 
     low, high = -(share * 2 / 3 + reach), (1 + share + reach).log()
     return 1 - _below(bend, low, torch.zeros_like(a), (x / a).log(), high)
-
-
-def students(distribution: StudentT, value: Tensor) -> Tensor:
-    """P(T ≤ value) of Student's t."""
-    # t = √df sinh v,   bend(v) = df log cosh v
-    t = ((value - distribution.loc) / distribution.scale).double()
-    t, df = torch.broadcast_tensors(t, distribution.df.double())
-    each, high = df.unsqueeze(-1), ENOUGH / df + math.log(2)
-
-    def bend(v: Tensor) -> Tensor:
-        found: Tensor = each * (v.abs() + ((-2 * v.abs()).exp() + 1).log() - math.log(2))
-        return found
-
-    size = t.abs() / df.sqrt()
-    at = (size + (size * size + 1).sqrt()).log()  # arsinh, of which no runtime loses digits
-    return _below(bend, -high, torch.zeros_like(t), torch.where(t < 0, -at, at), high)
 
 
 def negative_binomial(distribution: NegativeBinomial, value: Tensor) -> Tensor:

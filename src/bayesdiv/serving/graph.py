@@ -20,12 +20,10 @@ from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.placeholders import dtype_of, place
 from bayesdiv.outliers import Threshold
 from bayesdiv.predictive import Predictive
-from bayesdiv.serving.areas import negative_binomial, students
+from bayesdiv.serving.areas import negative_binomial
 from bayesdiv.serving.columns import Encoded
 from bayesdiv.serving.precision import Precision
 
-# Distribution functions whose steps do not depend on values, where the usual ones' do.
-CDFS: dict[type, Any] = {StudentT: students, NegativeBinomial: negative_binomial}
 # A quantile is found by passes that each cut its bracket into four: 12 passes are 24 bisections.
 SECTIONS, PASSES = 4, 12
 
@@ -53,8 +51,9 @@ class Traceable(Predictive):
 
     def _reached(self, probabilities: Sequence[float]) -> Tensor:
         """The quantiles, (probabilities, …)."""
-        cdf = CDFS.get(type(self.marginals), quantiles.cdf)
         each, counts = self.marginals, getattr(self.marginals.support, "is_discrete", False)
+        # Steps must not depend on values.
+        cdf: Any = negative_binomial if isinstance(each, NegativeBinomial) else quantiles.cdf
         bounds = [self._bracket(probability) for probability in probabilities]
         low, high = (torch.stack(ends) for ends in zip(*bounds, strict=True))  # (P, B)
         axes = (1,) * low.dim()
