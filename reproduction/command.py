@@ -17,6 +17,7 @@ from bayesdiv.app.options import PlainHelp, command_parser
 from reproduction.catalogue import CATALOGUE, chosen
 from reproduction.item import Effort
 from reproduction.page import TAKES_HOURS, Shown, counted, page, standing, told
+from reproduction.report import report
 from reproduction.verdict import Badge, Outcome
 
 BADGE_COLOURS = {
@@ -96,6 +97,9 @@ def reproduce(settings: Namespace) -> None:
     _show(list(shown.values()))
     for path in (path for one in shown.values() for path in one.files):
         say(f"wrote {path}")
+    if len(wanted) == len(CATALOGUE) and not settings.quick:
+        runs.write(out / "report.md", report(results).encode())
+        say(f"wrote {out / 'report.md'}: every claim, our figure, the verdict and why")
     say(f"wrote {index}: open it in a browser")
     failed = [one for one in shown.values() if one.problem]
     if failed:

@@ -6,14 +6,46 @@ writes the page from the results in `results`; a test keeps the page equal to wh
 """
 
 import argparse
+import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from reproduction.catalogue import CATALOGUE
+from reproduction.costs import costs
 from reproduction.item import Entry
 from reproduction.verdict import Outcome, Verdict
 
 MOST = 4  # comparisons of a row; the others are on the item's own page
+SHARED = 10  # items that share a departure from the plan, for which it is said once
+NUMBERS = ("n", "minutes")
+NOT_RUN = ("cifar100",)
+"""Items of which λKL was not run, though it could be."""
+
+
+class Point(NamedTuple):
+    """A sentence of the summary.
+
+    Args:
+        headline: what was found.
+        rest: what belongs to it.
+        item: that it rests on.
+        figure: how that part of the item's sentence begins which is shown.
+        standing: what the part must say, or the headline would be wrong.
+    """
+
+    headline: str
+    rest: str
+    item: str
+    figure: str
+    standing: str = ""
+
+    def figures(self, verdict: Verdict) -> str:
+        """The part of the verdict's sentence; empty where it is not computed."""
+        found = [part for part in parts(verdict.sentence) if part.startswith(self.figure)]
+        return found[0] if found else ""
+
 
 CLAIMS = {
     "claims_accuracy": "JS is about 5 % more accurate than KL on noisy CIFAR-10",
@@ -59,36 +91,144 @@ WHY = {
     "claims_false_negatives": "over five folds, the spread of KL is as large as the effect",
     "theorem_2": "it is about the weighted KLs; the closed form has a normaliser too",
     "corollary": "it fails for the closed form, which the experiments use",
+    "algorithm_1": "it learns; its time was not measured",
+    "algorithm_2": "samples learn as well as the exact rule; their time was not measured",
     "boundedness": "KL and JS-G are infinite from the start; samples miss the tails by chance",
     "divergence_growth": "near the prior every JS divergence is weaker than KL",
     "monte_carlo_error": "the number depends on which of the two definitions of JS-G is meant",
+    "regression_rmse": "our columns differ from the published ones by more than 10 %, and one "
+    "schedule serves all losses",
+    "regression_nll": "our columns differ from the published ones by more than 0.15 nats, and one "
+    "schedule serves all losses",
+    "training_curves": "the interval of JS-A on CIFAR-10 is too wide for the size; λKL gains as "
+    "much",
     "mechanism": "JS wins by regularising less: near the prior it is (1-α)³ + α³ times KL",
     "test_accuracy": "here the lead of JS-A shrinks as the noise grows, because KL underfits most "
     "at low noise",
+    "histopathology": "JS-G is not ahead in all five runs",
+    "confusion": "over five folds, the spread of KL is as large as the effect",
     "pretrained_start": "every strength gives the pull of the same weight decay, so KL is a λKL; "
-    "five folds of patients differ more than the losses do",
+    "patients differ more than losses do",
     "deterministic_baseline": "the gap of KL is smaller than that of JS, not larger",
     "lambda_kl_baseline": "with equal budgets, λKL cannot be distinguished from the JS losses",
     "unmodified_js": "the search chose α = ½ for JS-A, where nothing is modified",
     "cifar100": "one fold has no interval",
-    "time_per_epoch": "our rule for JS-A needs no samples",
+    "loss_evolution": "KL underfits here, so it does not fit the training data better",
+    "time_per_epoch": "one epoch has no interval; our rule for JS-A needs no samples",
+    "uncertainty_metrics": "the ECE of KL varies most; λKL lowers both too",
     "tuned_cifar10": "α and λ depend on the scales of prior and start, which differ here",
     "tuned_histopathology": "α and λ depend on the scales of prior and start, which differ here",
     "authors_protocol": "the authors' program uses standard deviations as variances",
 }
+POINTS = (
+    Point(
+        "The theorems hold.",
+        "The corollary fails only for the closed-form JS-G",
+        "corollary",
+        "0 of 1200 pairs contradict it",
+    ),
+    Point(
+        "JS beats KL at strength 1",
+        "on noisy CIFAR-10 and on histopathology",
+        "training_curves",
+        "JS-A over KL on CIFAR-10",
+        "ahead",
+    ),
+    Point(
+        "A tuned λKL gains as much.",
+        "On CIFAR-10 a smaller strength alone brings the gain",
+        "claims_accuracy",
+        "λKL over KL",
+        "ahead",
+    ),
+    Point(
+        "JS against λKL is undecided",
+        "on CIFAR-10, where both had as many tries",
+        "lambda_kl_baseline",
+        "JS-G over λKL",
+        "undecided",
+    ),
+    Point(
+        "JS-A is a little ahead of λKL on histopathology",
+        "with a random split of patches, not counting the spread of the test patches",
+        "histopathology",
+        "JS-A over λKL in accuracy",
+        "ahead",
+    ),
+    Point(
+        "13 % fewer false negatives are possible but not shown.",
+        "From random weights",
+        "claims_false_negatives",
+        "JS-A below KL",
+        "undecided",
+    ),
+    Point(
+        "A start from ImageNet weights does not decide it.",
+        "On unseen patients",
+        "pretrained_start",
+        "fewer missed by JS-A than by λKL",
+        "undecided",
+    ),
+    Point(
+        "The mechanism is the opposite of the paper's.",
+        "JS regularises less than KL, so its gap between training and validation accuracy is "
+        "larger, not smaller",
+        "mechanism",
+        "gap of JS-A below KL on CIFAR-10",
+        "behind",
+    ),
+    Point(
+        "The 8 % on regression hold against KL at strength 1 alone.",
+        "Against λKL no set is decided, the best case included",
+        "claims_regression",
+        "JS-G over λKL",
+        "undecided",
+    ),
+)
+SECTIONS = {
+    "The abstract's claims": ("claims",),
+    "Theorems, algorithms and figures without data": ("analytical", "algorithms"),
+    "Regression": ("regression",),
+    "Images": ("images",),
+}
 HEAD = """# Reproducibility report
 
-`python -m reproduction.report` writes this page from the committed results, and a test keeps the
-two in step. If you disagree, change a result, an interval or a rule, and run it again.
+What the paper claims, what we found, with 95 % intervals, and why. `python -m reproduction.report`
+writes this page from the committed results, and a test keeps the two in step.
 
-**How to read it.** Every comparison is paired (same fold, same split) and has a 95 % interval.
-*Direction* says whether the interval excludes 0 on the side that the paper claims. *Size* says
+"""
+READING = """## How to read the tables
+
+Every comparison is paired (same fold, same split) and has a 95 % interval in square brackets.
+**Direction** says whether the interval excludes 0 on the side that the paper claims. **Size** says
 whether the whole interval lies within a factor of two of the published figure; "not stated" means
 that the paper gives no figure. A run that diverged counts as the worst result. Settings were chosen
-on validation data, and the verdicts use test data. λKL, which is KL with a tuned strength, is shown
-wherever it was run: a gain that λKL makes too is not due to the divergence. *n* is the number of
-folds, splits or cases.
+on validation data, and the verdicts use test data. **λKL** is KL with a tuned strength, shown
+wherever it was run: a gain that λKL makes too is not due to the divergence. **n** is the number of
+folds, splits or cases; where comparisons differ in it, the smallest. The
+[overview](index.md) has the rules in full.
+"""
+DEPARTURES = """## What differs from the paper's plan
 
+The paper's plan comes first, what we did in brackets.
+"""
+COSTS = """## What the missing runs would take
+
+On one H200, estimated from the seconds of committed runs. A run of images takes the median wall
+time of runs on the same data and pixels, times the ratio of epochs. A search of the regression is
+an upper limit: all lengths of all rounds, each epoch as long as one of the committed column. Plans
+are in the order in which they are run; `python -m reproduction.running PLAN` runs one of them.
+"""
+AGAIN = """## If you disagree
+
+```sh
+python -m reproduction all                         # judges and draws everything again: reproduced/
+python -m reproduction all --compute               # first trains what is missing
+python -m reproduction all --compute --results new # trains everything again, in another folder
+```
+
+Each command writes this report to `reproduced/report.md`, beside a page with every table and
+figure. Change a result, an interval or a rule, and run the first one again.
 """
 
 
@@ -97,49 +237,102 @@ def report(results: Path) -> str:
     verdicts = {entry: entry.module().verdict(results) for entry in CATALOGUE}
     counts = Counter(verdict.outcome for verdict in verdicts.values())
     listed = ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o])
-    lines = [
-        f"Of {len(verdicts)} items: {listed}.",
-        "",
-        "| in the paper | claim | our result | λKL | direction | size | n | why |",
-        "|---|---|---|---|---|---|---:|---|",
-        *(_row(entry, verdict) for entry, verdict in verdicts.items()),
-        "",
-        "## What we did not run of the paper's plan",
-        "",
-        *(
-            f"- {entry.label}, {entry.title}: {'; '.join(verdict.missing)}"
-            for entry, verdict in verdicts.items()
-            if verdict.missing
-        ),
+    parts = [
+        f"{HEAD}**Of {len(verdicts)} items: {listed}.**",
+        "\n".join(_point(point, verdicts) for point in POINTS),
+        READING.strip(),
+        *(_section(title, groups, verdicts) for title, groups in SECTIONS.items()),
+        _departures(verdicts),
+        _costs(results),
+        AGAIN.strip(),
     ]
-    return HEAD + "\n".join(lines) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _row(entry: Entry, verdict: Verdict) -> str:
+def _point(point: Point, verdicts: Mapping[Entry, Verdict]) -> str:
+    (verdict,) = (own for entry, own in verdicts.items() if entry.name == point.item)
+    figures = point.figures(verdict)
+    return f"- **{point.headline}** {point.rest}{f': {figures}' if figures else ''}."
+
+
+def _section(title: str, groups: Sequence[str], verdicts: Mapping[Entry, Verdict]) -> str:
+    rows = [_row(entry, own) for entry, own in verdicts.items() if entry.group in groups]
+    head = ["in the paper", "claim", "our result", "λKL", "direction", "size", "n", "why"]
+    return f"## {title}\n\n{_table(head, rows)}"
+
+
+def _row(entry: Entry, verdict: Verdict) -> list[str]:
     ours = [text for text in verdict.intervals if not text.startswith("λKL")]
     more = len(ours) - MOST
-    said = "; ".join(ours[:MOST]) + (f"; {more} more" if more > 0 else "")
-    cells = [
+    said = [*ours[:MOST], *([f"and {more} more"] if more > 0 else [])]
+    tuned = _of_lambda_kl(verdict, said)[:2] or ["not run" if entry.name in NOT_RUN else "–"]
+    return [
         entry.label,
         CLAIMS[entry.name],
-        said or verdict.sentence,
-        "; ".join(_of_lambda_kl(verdict)[:2]) or "–",
+        "<br>".join(said or parts(verdict.sentence)),
+        "<br>".join(tuned),
         verdict.direction.value,
         verdict.size.value,
         "–" if verdict.n is None else f"{verdict.n}",
         WHY.get(entry.name, "–"),
     ]
-    return f"| {' | '.join(cell.replace('|', '‖') for cell in cells)} |"
 
 
-def _of_lambda_kl(verdict: Verdict) -> list[str]:
-    """The figures of λKL."""
-    parts = verdict.sentence.split("; ")
-    joined = [
-        f"{part}; {following}" if part.count("(") > part.count(")") else part
-        for part, following in zip(parts, [*parts[1:], ""], strict=True)
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---:" if cell in NUMBERS else "---" for cell in head], *rows]
+    return "\n".join(f"| {' | '.join(c.replace('|', '‖') for c in line)} |" for line in lines)
+
+
+def parts(sentence: str) -> list[str]:
+    """The parts of a sentence between semicolons that stand in no bracket.
+
+    Examples:
+        >>> parts("one (ahead; published 2); another")
+        ['one (ahead; published 2)', 'another']
+    """
+    found = [""]
+    for piece in sentence.split("; "):
+        whole = found[-1].count("(") <= found[-1].count(")")
+        found = [*found, piece] if whole else [*found[:-1], f"{found[-1]}; {piece}"]
+    return found[1:]
+
+
+def _of_lambda_kl(verdict: Verdict, shown: Sequence[str]) -> list[str]:
+    """The figures of λKL that stand in no other cell."""
+    said = [part for part in parts(verdict.sentence) if part not in shown]
+    return [part for part in said if "λKL" in part and any(map(str.isdigit, part))]
+
+
+def _departures(verdicts: Mapping[Entry, Verdict]) -> str:
+    """What most items share in a sentence, then what each lacks besides."""
+    counts = Counter(lack for verdict in verdicts.values() for lack in verdict.missing)
+    common = [lack for lack, count in counts.items() if count >= SHARED]
+    lines = [f"All image runs from random weights: {'; '.join(common)}." if common else ""]
+    rest = {
+        entry: [lack for lack in verdict.missing if lack not in common]
+        for entry, verdict in verdicts.items()
+    }
+    lines += [
+        f"- {entry.label}, {entry.title}: {'; '.join(lacks)}"
+        for entry, lacks in rest.items()
+        if lacks
     ]
-    return [part for part in joined if "λKL" in part and any(map(str.isdigit, part))]
+    return DEPARTURES + "\n" + "\n".join([lines[0], "", *lines[1:]]).strip()
+
+
+def _costs(results: Path) -> str:
+    found = costs(results)
+    rows = [
+        [f"`{one.plan}`", f"{one.missing} of {one.runs}", _minutes(one.seconds), one.basis]
+        for one in found
+    ]
+    total = sum(one.seconds for one in found)
+    rows.append(["all of them", f"{sum(one.missing for one in found)}", _minutes(total), ""])
+    return f"{COSTS}\n{_table(['plan', 'runs missing', 'minutes', 'estimated from'], rows)}"
+
+
+def _minutes(seconds: float) -> str:
+    return "unknown" if math.isnan(seconds) else f"{math.ceil(seconds / 60)}"
 
 
 def main() -> None:

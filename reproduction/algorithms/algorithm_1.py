@@ -37,7 +37,7 @@ def verdict(results: Path) -> Verdict:
     direction = Badge.YES if learns else Badge.NO
     if times is None:
         missing = ("the time of a step on a GPU",)
-        return Verdict(direction, Badge.UNDECIDED, said, count=seeds, missing=missing)
+        return Verdict(direction, Badge.OPEN, said, count=seeds, missing=missing)
     cost = student(extra(times["times"], "js_g"))
     claim = Comparison("extra time of JS-G", cost, PUBLISHED, unit="%")
     text = f"{said}; {claim.text} on {times['hardware']}"

@@ -11,7 +11,7 @@ from reproduction import published
 from reproduction.claims import table
 from reproduction.contenders import THREE
 from reproduction.regression import results as regression_results
-from reproduction.regression.judging import leads
+from reproduction.regression.judging import NOT_GIVEN, lacks, leads
 from reproduction.regression.table import compute, missing
 from reproduction.verdict import Comparison, Verdict, judged
 
@@ -50,4 +50,5 @@ def verdict(results: Path) -> Verdict:
     (Bonferroni). The best case against the tuned λKL is shown too.
     """
     tuned = [one._replace(published=None) for one in comparisons(results, "lambda_kl")[:1]]
-    return judged(comparisons(results)[:1], beside=[one.text for one in tuned])
+    gone = [each for each in lacks(regression_results.found(results)) if each != NOT_GIVEN]
+    return judged(comparisons(results)[:1], beside=[one.text for one in tuned], missing=gone)

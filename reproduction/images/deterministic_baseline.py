@@ -33,9 +33,10 @@ def verdict(results: Path) -> Verdict:
 
     Test accuracy and gap (training minus validation accuracy) are those of the last epoch. The
     paper also finds that the gap of the JS losses is smaller than that of KL. A share of a gap
-    agrees with the published one within 20 points.
+    agrees with the published one within 20 points. λKL is shown too.
     """
-    told = everyone(results, CURVES.experiment, CURVES.contenders, CURVES.noise)
+    names = (*CURVES.contenders, "lambda_kl")
+    told = everyone(results, CURVES.experiment, names, CURVES.noise)
     plain = told.get("deterministic", [])
     found: list[Comparison | None] = []
     for name, (gain, cut) in PUBLISHED.items():
@@ -47,7 +48,9 @@ def verdict(results: Path) -> Verdict:
         less = reduction(told.get(name, ()), told.get("kl", ()), FINAL_GAP)
         found.append(_share(f"gap of {title(name)} below that of KL", less, BEYOND_KL))
     claims = [one for one in found if one is not None]
-    return judged(claims, wanted=8, missing=NEEDS.lacks(results))
+    above = ahead(told.get("lambda_kl", ()), plain, FINAL_ACCURACY)
+    beside = [] if above is None else [Comparison("λKL over deterministic", above).text]
+    return judged(claims, wanted=8, beside=beside, missing=NEEDS.lacks(results))
 
 
 def _share(name: str, less: Interval | None, theirs: float) -> Comparison | None:

@@ -7,7 +7,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from reproduction.contenders import JS, THREE, title
-from reproduction.images.comparing import ACCURACY, AREA, Run, by_fold, everyone, over_kl
+from reproduction.images.comparing import ACCURACY, AREA, Run, ahead, by_fold, everyone, over_kl
 from reproduction.images.drawing import (
     COLOURS,
     STYLES,
@@ -20,14 +20,16 @@ from reproduction.images.drawing import (
 )
 from reproduction.images.results import BY_PATIENT, accuracy_on_test, folds
 from reproduction.images.running import Requirement
-from reproduction.verdict import Badge, Verdict, judged, together
+from reproduction.verdict import Badge, Comparison, Verdict, judged, together
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHOWN = (*THREE, "lambda_kl", "deterministic")
 SPLITS = {"": "random split, as in the paper", BY_PATIENT: "unseen patients"}
-NEEDS = Requirement(("histopathology-folds",), THREE)
+NEEDS = Requirement(
+    ("histopathology-folds",), THREE, beyond=("histopathology-patients", "histopathology-seeds")
+)
 
 
 def draw(results: Path, out: Path) -> list[Path]:
@@ -110,6 +112,7 @@ def verdict(results: Path) -> Verdict:
     claims = over_kl(told, {"js_g": None, "js_a": None}, " in accuracy")
     areas = over_kl(told, {"js_g": None, "js_a": None}, " in the area under ROC", measure=AREA)
     beside = [one.text for one in over_kl(told, {"lambda_kl": None}, " in accuracy")]
+    beside += _over_lambda_kl(told)
     won = {name: _won(told, name) for name in JS if name in told}
     beside += [f"{title(name)} ahead in {own} of {of} runs" for name, (own, of) in won.items()]
     patients = everyone(results, "histopathology", SHOWN, tag=BY_PATIENT)
@@ -120,6 +123,15 @@ def verdict(results: Path) -> Verdict:
         return found
     everywhere = [Badge.YES if own == of else Badge.NO for own, of in won.values()]
     return replace(found, size=together(everywhere))
+
+
+def _over_lambda_kl(told: Mapping[str, Sequence[Run]]) -> list[str]:
+    found = {name: ahead(told.get(name, ()), told.get("lambda_kl", ())) for name in JS}
+    return [
+        Comparison(f"{title(name)} over λKL in accuracy", gained).text
+        for name, gained in found.items()
+        if gained is not None
+    ]
 
 
 def _won(told: Mapping[str, Sequence[Run]], name: str) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from reproduction.images.protocol import (
     PAPER_START,
     Protocol,
     Setting,
-    stepped,
 )
 from reproduction.images.results import BY_PATIENT, FOLDER, SEEDS, Place, tuned
 from reproduction.images.searching import candidates, refined, wide
@@ -89,6 +88,12 @@ class Plan:
         return [
             Place(self.experiment, name, fold, noise, split) for noise, split, fold, name in every
         ]
+
+    def expected(self, results: Path) -> list[Place]:
+        """Where all results are to lie: those of a search as far as its tries are known by now."""
+        if self.experiment.endswith("-tuning"):
+            return [job.place for job in self.jobs(results)]
+        return self.places()
 
 
 def chosen(results: Path, contender: str, experiments: tuple[str, ...]) -> dict[str, Setting]:
@@ -220,10 +225,6 @@ PLANS: dict[str, Plan] = {
         splits=(*SEEDS, *(f"{BY_PATIENT}-{seed}" for seed in SEEDS)),
         needs=("histopathology-tuning",),
     ),
-    "histopathology-paper": Plan(
-        *("histopathology-paper", "histopathology", THREE, replace(_SHORT_PAPER, schedule=stepped)),
-        partial(published, name="paper_histopathology", noise=None),
-    ),
     "cifar100": Plan(
         *("cifar100", "cifar100", (*THREE, "deterministic"), _CIFAR100, _FOR_CIFAR10),
         noises=(0.5,),
@@ -246,7 +247,7 @@ PLANS: dict[str, Plan] = {
         needs=("cifar100-tuning",),
     ),
     "timing": Plan(
-        *("timing", "synthetic", THREE, _TIMED, _FOR_HISTOPATHOLOGY),
+        *("time-per-epoch", "synthetic", THREE, _TIMED, _FOR_HISTOPATHOLOGY),
         needs=("histopathology-tuning",),
     ),
 } | {

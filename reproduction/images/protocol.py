@@ -33,16 +33,6 @@ def constant(epoch: float, epochs: int) -> float:
     return 1.0
 
 
-def stepped(epoch: float, epochs: int) -> float:
-    """Times 0.1 after epochs 4, 8, 12 and 20, the paper's for histopathology.
-
-    Examples:
-        >>> stepped(3.9, 50), stepped(8, 50)
-        (1.0, 0.01)
-    """
-    return float(f"1e-{sum(epoch >= end for end in (4, 8, 12, 20))}")
-
-
 @dataclass(frozen=True)
 class SameScale:
     """A prior N(0, scale) that is the same in all layers, as in the paper."""

@@ -219,6 +219,7 @@ class Requirement:
     Args:
         plans: names of the plans that they belong to.
         contenders: those losses of the plans that are shown.
+        beyond: further plans, all of whose losses are shown: the paper does not ask for them.
 
     Examples:
         >>> Requirement(("cifar100",), ("kl",)).missing(Path("nowhere"))
@@ -227,15 +228,17 @@ class Requirement:
 
     plans: tuple[str, ...]
     contenders: tuple[str, ...] = tuple(CONTENDERS)
+    beyond: tuple[str, ...] = ()
 
     def places(self, results: Path) -> list[Place]:
-        """Where their results are to lie."""
-        every = [place for name in self.plans for place in plan(name).places()]
+        """Where the results of the paper's plan are to lie."""
+        every = [place for name in self.plans for place in plan(name).expected(results)]
         return [place for place in every if place.contender in self.contenders]
 
     def missing(self, results: Path) -> list[str]:
         """Which runs have no file yet."""
-        return absent(self.places(results), results)
+        further = [place for name in self.beyond for place in plan(name).expected(results)]
+        return absent([*self.places(results), *further], results)
 
     def lacks(self, results: Path) -> list[str]:
         """What of the paper's plan was not done: runs, and how those that were done differ."""
@@ -248,15 +251,7 @@ class Requirement:
 
     def compute(self, results: Path, effort: Effort, tell: Tell) -> None:
         """Train what is missing: minutes on a GPU, hours or days on a CPU."""
-        compute(results, self.plans, effort, tell)
-
-
-class SearchRequirement(Requirement):
-    """All tries of searches, which have several settings of a loss."""
-
-    def places(self, results: Path) -> list[Place]:
-        """Where the results of the tries that are known by now are to lie."""
-        return [job.place for name in self.plans for job in plan(name).jobs(results)]
+        compute(results, (*self.plans, *self.beyond), effort, tell)
 
 
 def compute(results: Path, names: Sequence[str], effort: Effort, tell: Tell) -> None:

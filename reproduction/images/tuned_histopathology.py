@@ -4,11 +4,11 @@ from pathlib import Path
 
 from reproduction.images import tuned_cifar10
 from reproduction.images.plans import read_settings
-from reproduction.images.running import SearchRequirement
+from reproduction.images.running import Requirement
 from reproduction.verdict import Verdict
 
 SEARCH = "histopathology-tuning"
-NEEDS = SearchRequirement((SEARCH,))
+NEEDS = Requirement((SEARCH,))
 
 
 def draw(results: Path, out: Path) -> list[Path]:

@@ -10,11 +10,12 @@ from reproduction.contenders import JS, THREE, title
 from reproduction.intervals import CONFIDENCE, Interval, student
 from reproduction.published import Spread
 from reproduction.regression import results as regression_results
+from reproduction.regression.halving import LOSSES
 from reproduction.verdict import Badge, Comparison, Verdict, not_computed, together
 
 Table = Mapping[str, Mapping[str, Spread]]
 Found = Mapping[str, Mapping[str, Mapping[str, Any]]]
-MISSING = ("f_c1-VI and f_c2-VI (their functions are not given)",)
+NOT_GIVEN = "f_c1-VI and f_c2-VI (their functions are not given)"
 
 
 class Scale(NamedTuple):
@@ -51,7 +52,7 @@ def verdict(results: Path, key: str, published: Table) -> Verdict:
     found = regression_results.found(results)
     rows = [data for data in published if set(THREE) <= found[data].keys()]
     if not rows:
-        return not_computed("no row of the table is complete", MISSING)
+        return not_computed("no row of the table is complete", lacks(found))
     near = {name: _near(found, rows, key, name, published) for name in THREE}
     claims = leads(found, rows, key, "kl")
     goods = [_as_good(found, rows, key, name) for name in JS]
@@ -63,8 +64,16 @@ def verdict(results: Path, key: str, published: Table) -> Verdict:
         together(sizes),
         _sentence(found, rows, key, claims, near),
         tuple(sorted(claims, key=lambda one: -one.interval.low)),
-        missing=MISSING,
+        missing=lacks(found),
     )
+
+
+def lacks(found: Found) -> tuple[str, ...]:
+    """What was not done: equal searches of the compared losses, and columns without a formula."""
+    wanted = [(data, loss) for data in found for loss in LOSSES]
+    gone = sum("rounds" not in found[data].get(loss, ()) for data, loss in wanted)
+    said = f"{gone} of {len(wanted)} equal searches of rate, epochs, λ and α (one schedule for all)"
+    return (*([said] if gone else []), NOT_GIVEN)
 
 
 def leads(found: Found, rows: Sequence[str], key: str, base: str) -> list[Comparison]:
@@ -149,5 +158,7 @@ def _sentence(
     if all("lambda_kl" in found[data] for data in rows):
         tuned = leads(found, rows, key, "lambda_kl")
         over = sum(one.direction_badge is Badge.YES for one in tuned)
+        best = max(tuned, key=lambda one: one.interval.low)
         said.append(f"{over} of {len(tuned)} comparisons with the tuned λKL ahead")
+        said.append(f"the best of them {best.text}")
     return "; ".join(said)

@@ -16,12 +16,14 @@ from reproduction.contenders import title
 from reproduction.item import Effort, Tell
 from reproduction.published import NOT_RERUN, PUBLISHED_AS, Spread
 from reproduction.regression import results as regression_results
+from reproduction.regression.halving import LOSSES, Search
 from reproduction.regression.rows import SETS as PAPER
 from reproduction.regression.training import COLUMNS, Protocol
 from reproduction.tables import tex
 
 Published = Mapping[str, Mapping[str, Spread]]
 TOY = Protocol(trials=3, epochs=5, candidates=2, search_samples=2, test_samples=10)
+TOY_SEARCH = Search(rounds=((4, 1), (2, 2)), finalists=1, draws=2, lengths=(3, 5))
 TOY_SETS = ("yacht",)
 UNITS = {"rmse": "the units of the target", "nll": "nats"}
 CAVEAT = (
@@ -101,12 +103,17 @@ def marks(row: Mapping[str, Cell]) -> dict[str, str]:
 
 
 def missing(results: Path) -> list[str]:
-    """Which results have no file yet."""
+    """Which results have no file yet: columns, and searches with equal budgets."""
+    kinds = {
+        regression_results.FOLDER: (COLUMNS, ""),
+        regression_results.SEARCHED: (LOSSES, ", searched"),
+    }
     return [
-        f"{data} with {title(name)}"
+        f"{data} with {title(name)}{said}"
+        for folder, (names, said) in kinds.items()
         for data in PAPER
-        for name in COLUMNS
-        if not regression_results.place(results, data, name).exists()
+        for name in names
+        if not regression_results.place(results, data, name, folder).exists()
     ]
 
 
@@ -121,6 +128,12 @@ def compute(results: Path, effort: Effort, tell: Tell) -> None:
     data = TOY_SETS if quick else PAPER
     for job, told in regression_results.missing(results, protocol, 1, device, data):
         tell(f"{job.data} with {title(job.contender)}: {told['seconds']:.0f} s")
+    if quick:
+        regression_results.halve(
+            results, device, search=TOY_SEARCH, protocol=TOY, data=data, tell=tell
+        )
+    else:
+        regression_results.halve(results, device, tell=tell)
 
 
 def draw(results: Path, out: Path, name: str, key: str, published: Published) -> list[Path]:

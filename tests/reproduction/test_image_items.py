@@ -59,7 +59,7 @@ def places(name, fold):
         yield Place("cifar100", name, 1, 0.5)
         yield Place("cifar10-paper", name, 1, 0.9)
         yield Place("cifar10-224", name, 1, 0.9)
-        yield Place("timing", name, 1)
+        yield Place("time-per-epoch", name, 1)
         yield Place("cifar10-tuning", name, 1, 0.9, "0")
         yield Place("histopathology-tuning", name, 1, tag="0")
 
@@ -245,7 +245,7 @@ def test_times_are_paired_by_epoch_and_shown_as_ratios(results, tmp_path):
             lines = [{"seconds": seconds * (1 + k / 1000)} for k in range(6)]
             told.update(seconds_per_epoch=seconds, history=lines)
 
-        change(results, Place("timing", name, 1), edit)
+        change(results, Place("time-per-epoch", name, 1), edit)
     module = item("time_per_epoch")
     verdict = module.verdict(results)
     assert verdict.outcome is Outcome.REPRODUCED
@@ -256,7 +256,7 @@ def test_times_are_paired_by_epoch_and_shown_as_ratios(results, tmp_path):
     assert rows["JS-A"]["over KL"] == "1.60"
     assert rows["JS-A"]["published over KL"] == "1.63"
     assert "several runs at a time" not in page.read_text()
-    hundredth = Place("timing", "js_a", 1)
+    hundredth = Place("time-per-epoch", "js_a", 1)
     change(
         results,
         hundredth,

@@ -202,13 +202,6 @@ def test_the_learning_rate_follows_its_schedule():
         training.schedule.step()
     expected = [3e-3 * 0.5 * (1 + math.cos(math.pi * step / 8)) for step in range(8)]
     assert rates == pytest.approx(expected)
-    assert [images_protocol.stepped(epoch, 50) for epoch in (0, 4, 8, 12, 20)] == [
-        1,
-        0.1,
-        0.01,
-        1e-3,
-        1e-4,
-    ]
     assert images_protocol.constant(30, 50) == 1.0
 
 
@@ -383,9 +376,6 @@ def test_the_papers_plan_has_its_settings():
     assert jobs["js_g"].setting == Setting("js_g", 1e-3, 1.0, 0.7584, PAPER_START)
     assert jobs["kl"].setting == Setting("kl", 1e-3, 1.0, None, PAPER_START)
     assert jobs["kl"].protocol == replace(PAPER, pixels=64, epochs=25)
-    patches = {job.place.contender: job for job in plan("histopathology-paper").jobs(Path())}
-    assert patches["js_a"].setting == Setting("js_a", 1e-4, 100, 0.0729, PAPER_START)
-    assert patches["kl"].protocol.schedule is images_protocol.stepped
 
 
 def test_folds_share_no_image_between_their_parts():
