@@ -10,6 +10,7 @@ from scipy import stats
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "paper" / "images.md"
 RESULTS = ROOT / "results" / "images"
+PRETRAINED = ROOT / "benchmarks" / "pretrained" / "results"
 NAMES = {
     "kl": "KL",
     "js_g": "JS-G",
@@ -167,7 +168,39 @@ def settings():
             )
 
 
+FINE_TUNED = {
+    "plain": "plain fine-tuning",
+    "last_kl": "last layer, λKL",
+    "last_jsa": "last layer, JS-A",
+    "all_kl": "all weights, λKL",
+    "all_jsa": "all weights, JS-A",
+    "all_jsg": "all weights, JS-G",
+}
+
+
+def fine_tuned(name, key="missed_equal"):
+    paths = [PRETRAINED / f"final-patches-{name}-{fold}.json" for fold in range(5)]
+    return scores([json.loads(path.read_text()) for path in paths], "scores", "test", key)
+
+
+def pretrained():
+    base = fine_tuned("all_kl")
+    for name, title in FINE_TUNED.items():
+        own = fine_tuned(name)
+        low, high = 100 * np.array(stats.ttest_rel(base, own).confidence_interval(0.95))
+        ends = (100 * (base - own).mean(), low, high)
+        mean, low, high = (f"{end / base.mean():+.1f}" for end in ends)
+        keys = ("missed", "auc", "nll", "ece")
+        yield (
+            title,
+            spread(own, 3),
+            "–" if name == "all_kl" else f"{mean} [{low}, {high}]",
+            *(spread(fine_tuned(name, key), 3) for key in keys),
+        )
+
+
 TABLES = {
+    "A pretrained start": pretrained,
     "CIFAR-10 with noise 0.9": cifar10,
     "What the losses do": mechanism,
     "Less noise": sweep,
@@ -237,11 +270,60 @@ def test_figures_in_the_text_of_the_page_are_what_the_results_give():
     assert f"{len(list(RESULTS.rglob('*.json')))} runs" in text
 
 
+def test_figures_of_the_pretrained_start_are_what_its_results_give():
+    text = " ".join(PAGE.read_text().split())
+
+    def fewer(name, other):
+        base = fine_tuned(other)
+        mean, ends = above(100 * base / base.mean(), 100 * fine_tuned(name) / base.mean(), 1)
+        return f"{mean} %", ends
+
+    share, ends = fewer("all_jsa", "all_kl")
+    assert f"JS-A misses {share} fewer tumours than λKL {ends}, where the paper" in text
+    share, ends = fewer("all_jsa", "plain")
+    assert f"It misses {share} fewer than plain fine-tuning {ends}, which" in text
+    share, ends = fewer("all_kl", "plain")
+    assert f"{share} {ends}." in text
+    told = json.loads((PRETRAINED / "final-patches-all_kl-0.json").read_text())
+    assert f"fine-tuned for {told['epochs']} epochs" in text
+    assert told["settings"]["strength"] < 1e-3
+
+
+def test_round_figures_in_the_text_of_the_page_are_what_the_results_give():
+    """Points, per cent and minutes that the text gives without an interval."""
+    text = " ".join(PAGE.read_text().split())
+    leads = [
+        (accuracy(read("cifar10", "js_a", noise)) - accuracy(read("cifar10", "kl", noise))).mean()
+        for noise in (0.1, 0.9)
+    ]
+    assert f"from {leads[0]:.0f} points at noise 0.1 to {leads[1]:.1f} at 0.9" in text
+    falls = []
+    for name, cell, *_ in patients():
+        (own,) = (key for key, title in NAMES.items() if title == name)
+        falls.append(accuracy(read("histopathology", own)).mean() - float(cell.split()[0]))
+    assert 1.5 < min(falls) < 2.5 < 3.5 < max(falls) < 4.5  # "by two to four points"
+    large = [accuracy(read("cifar10-224", name, 0.9), "validation") for name in ("kl", "js_g")]
+    assert f"where KL is {(large[0] - large[1]).item():.1f} points" in text
+    every = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
+    minutes = sum(run["seconds"] / run["processes"] for run in every) / 60
+    assert f"in about {round(minutes, -1):.0f} minutes" in text
+    point = read("cifar10", "deterministic", 0.9)
+    assert min(run["at_end"]["train_accuracy"] for run in point) > 0.995
+    patches = read("histopathology", "kl")[0]
+    positive = sum(patches["at_best"]["test"]["mean"]["confusion"][1])
+    assert f"tested on {patches['sizes']['test']:,}, {positive} of them positive" in text
+    assert f"{point[0]['weights'] / 1e6:.1f} million weights" in text
+    lines = read("cifar10-paper", "kl", 0.9)[0]["history"]
+    fitted = [line["validation_accuracy"] for line in lines]
+    assert min(fitted[:-2]) > 0.3 > max(fitted[-2:])  # "collapses in its last two epochs"
+
+
 def test_every_plan_of_the_page_is_known():
+    from reproduction.costs import costs
     from reproduction.images.plans import PLANS
 
     after = PAGE.read_text().split("## Running it again")[1].split("\n## ")[0]
     rows = [line for line in after.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in row.split("`")[1].split()}
-    assert named <= set(PLANS)
-    assert len(named) >= 14
+    listed = {cost.plan for cost in costs(ROOT / "results")}
+    assert named == {name for name in listed if name in PLANS}

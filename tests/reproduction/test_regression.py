@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -320,5 +321,15 @@ def test_figures_in_the_text_of_the_page_are_what_the_results_give():
     assert boston["rmse"]["lambda_kl"].mean < boston["rmse"]["kl"].mean
     assert boston["nll"]["lambda_kl"].mean > boston["nll"]["kl"].mean
     assert "on Boston housing the tuned strength lowers the one and raises the other" in page
+    losses = (root / "benchmarks" / "tables" / "losses.md").read_text()
+    for one in ("JS-G", "JS-A"):
+        for key in ("NLL", "RMSE"):
+            said = rf"against {{}}, {key} on . tables: ahead on (\d), behind on (\d)"
+            over_kl, over_tuned = (
+                re.search(f"- {one} " + said.format(base), losses) for base in ("KL", "λKL")
+            )
+            assert int(over_kl[1]) > 0
+            assert over_kl[2] == over_tuned[1] == "0"
+    assert "behind on none, and neither is ahead of λKL on any" in page
     ahead = [one.name for one in regression_rmse.verdict(root / "results").evidence[:2]]
     assert ahead == ["JS-A over KL on airfoil", "JS-G over KL on airfoil"]
