@@ -200,7 +200,8 @@ class _Pass(torch.autograd.Function):
             if by_total is not None and kept is None:
                 kept = _computed(plan._replace(noise=None), loc, raw, *prior).derivatives
             if by_total is not None:
-                own = kept[0].mul_(by_total.unsqueeze(-1)), kept[1].mul_(by_total.unsqueeze(-1))
+                each = by_total.unsqueeze(-1) if by_total.dim() else by_total
+                own = kept[0].mul_(each), kept[1].mul_(each)
             if by_drawn is not None:
                 own = _with_draws(plan, own, by_drawn, loc, raw, drawn, lever)
         if own is not None and torch.is_grad_enabled():

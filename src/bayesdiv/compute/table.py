@@ -115,12 +115,13 @@ class Table(NamedTuple):
         node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(row, column)
         eta.sub_(row, alpha=1 / STEPS)
         off = torch.sub(distance, column, alpha=FARTHEST / COLUMNS, out=column)
-        # `vecdot` loses a digit over many weights, which in these small corrections does no harm.
-        first = vecdot(eta, by_eta) + vecdot(off, by_distance)
+        # `dot` loses a digit over many weights, which in these small corrections does no harm.
+        dot = torch.dot if loc.dim() == 1 else vecdot
+        first = dot(eta, by_eta) + dot(off, by_distance)
         by_eta.addcmul_(eta_twice, eta).addcmul_(both, off)
         by_distance.addcmul_(both, eta).addcmul_(distance_twice, off)
         # The mean of a derivative at the node and here, times the way, to second order.
-        value = node.sum(-1) + 0.5 * (first + vecdot(eta, by_eta) + vecdot(off, by_distance))
+        value = node.sum(-1) + 0.5 * (first + dot(eta, by_eta) + dot(off, by_distance))
         by_loc = by_distance.mul_(root)
         # ∂D/∂scale = -D scale / (scale² + prior_scale²), with the sign of the root twice.
         by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root.mul_(scale)), value=-1)

@@ -126,9 +126,9 @@ class Bayesian(Whole):
     def tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
         parts = pieces(weights, self._sizes)
-        full = self._posterior.mean.dtype
-        if weights.dtype != full and torch.is_autocast_enabled(weights.device.type):
-            parts = _widened(parts, self.layout, full)
+        if torch.is_autocast_enabled(weights.device.type):
+            full = self._posterior.mean.dtype
+            parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
         tensors = self.layout.named(parts)
         for owner, last, name in self._rounded:
             dtype = dtype_of(owner, last)
