@@ -27,19 +27,15 @@ def quantile(distribution: Distribution, probability: float) -> Tensor:
     # By the distribution function where torch or this file knows it: Newton's steps, or halves of a
     # bracket. Of counts, the least that reaches it, their probabilities added up. By samples
     # elsewhere, with an error in the probability of about 0.004.
-    counts = getattr(distribution.support, "is_discrete", False)
-    if counts and _cdf_of(distribution) is not None:
-        return _count(distribution, probability)
-    if counts:
-        return _added_up(distribution, probability)
-    if _cdf_of(distribution) is not None:
-        return _continuous(distribution, probability)
-    return _sampled(distribution, probability)
+    known = _cdf_of(distribution) is not None
+    if getattr(distribution.support, "is_discrete", False):
+        return (_count if known else _added_up)(distribution, probability)
+    return (_continuous if known else _sampled)(distribution, probability)
 
 
 def mean(distribution: Distribution) -> Tensor:
     """The mean, by samples where torch has none."""
-    if _lacks(distribution, "mean"):
+    if type(distribution).mean is Distribution.mean:
         return _draws(distribution).mean(0)
     if isinstance(distribution, StudentT):  # torch picks rows by value, which cannot be traced
         return torch.where(distribution.df > 1, distribution.loc, torch.nan)
@@ -48,7 +44,7 @@ def mean(distribution: Distribution) -> Tensor:
 
 def variance(distribution: Distribution) -> Tensor:
     """The variance, by samples where torch has none."""
-    if _lacks(distribution, "variance"):
+    if type(distribution).variance is Distribution.variance:
         return _draws(distribution).var(0)
     if isinstance(distribution, StudentT):
         df, square = distribution.df, distribution.scale.square()
@@ -103,16 +99,12 @@ def _fraction(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
             term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         else:
             term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        below = 1 / _nonzero(1 + term * below)
-        above = _nonzero(1 + term / above)
+        below = 1 / (1 + term * below + 1e-300)  # never 0, nor is the next
+        above = 1 + term / above + 1e-300
         value = value * above * below
         if bool(((above * below - 1).abs() < 1e-14).all()):
             break
     return value
-
-
-def _nonzero(values: Tensor) -> Tensor:
-    return torch.where(values.abs() < 1e-300, 1e-300, values)
 
 
 def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
@@ -130,10 +122,8 @@ def farthest(distribution: StudentT, probability: float) -> tuple[Tensor, Tensor
     # J of `_upper_tail` falls with s, which gives that bound.
     outside, df = 2 * min(probability, 1 - probability), distribution.df.double()
     reach = (df * torch.expm1(-2 * math.log(outside) / df)).sqrt().clamp(max=1e150)
-    return (
-        distribution.loc - distribution.scale * reach,
-        distribution.loc + distribution.scale * reach,
-    )
+    reach = distribution.scale * reach
+    return distribution.loc - reach, distribution.loc + reach
 
 
 def _upper_tail(t: Tensor, df: Tensor) -> Tensor:
@@ -175,11 +165,6 @@ def _cdf_of(distribution: Distribution) -> Callable[..., Tensor] | None:
     return lambda distribution, value: distribution.cdf(value)
 
 
-def _lacks(distribution: Distribution, name: str) -> bool:
-    """Whether its class leaves a method to the base class, which raises."""
-    return getattr(type(distribution), name) is getattr(Distribution, name)
-
-
 def _continuous(distribution: Distribution, probability: float) -> Tensor:
     low, high = _bracket(distribution, probability)
     value, last = _between(low, high), high - low
@@ -202,16 +187,12 @@ def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Te
     if isinstance(distribution, StudentT):
         lows, highs = farthest(distribution, probability)
         return lows.amin(0), highs.amax(0)
-    if not offers(distribution, "icdf"):
-        return _widened(distribution, probability)
-    wanted = mean(distribution).double().new_full(distribution.batch_shape, probability)
-    each = distribution.icdf(wanted)
-    return each.amin(0), each.amax(0)
-
-
-def _widened(distribution: Distribution, probability: float) -> tuple[Tensor, Tensor]:
-    """A bracket around the mean, doubled until the quantile is inside, within the support."""
-    centre, reach = mean(distribution).double(), variance(distribution).double().sqrt()
+    centre = mean(distribution).double()
+    if offers(distribution, "icdf"):
+        each = distribution.icdf(centre.new_full(distribution.batch_shape, probability))
+        return each.amin(0), each.amax(0)
+    # Around the mean, doubled until the quantile is inside, within the support.
+    reach = variance(distribution).double().sqrt()
     least = getattr(distribution.support, "lower_bound", -torch.inf)
     most = getattr(distribution.support, "upper_bound", torch.inf)
     for _ in range(200):
