@@ -1,7 +1,6 @@
 """The one door to speed: totals of a divergence and draws, by the fastest backend that serves.
 
-A backend is entered in this file, fastest first. It is tried once per divergence and device against
-the plain rule, and dropped, with a line in the log, where it disagrees or does not run.
+A backend is entered here, and tried once per divergence and device against the plain rule.
 """
 
 import logging

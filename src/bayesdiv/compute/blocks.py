@@ -1,7 +1,6 @@
 """One pass over Gaussians on a CPU: a total, draws, or both, in blocks that stay in cache.
 
-The pass goes from loc and rho straight to its results. All it keeps for the backward pass are the
-gradients themselves; noise is made again from its seed.
+All it keeps for the backward pass are the gradients; noise is made again from its seed.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Machine code for what a CPU repeats for every weight, where the machine has a C compiler.
 
-Operation by operation, a look-up in the table of JS-A or a batch of noise takes dozens of passes
-over the weights; `native.c` takes one. It is compiled, in a fraction of a second, when a model of
-many weights first asks for it. Plain operations do the same, to rounding, everywhere else.
+`native.c` takes one pass over many weights; operations of torch, which do the same, take dozens.
 """
 
 import ctypes

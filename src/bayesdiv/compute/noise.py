@@ -1,8 +1,6 @@
 """Standard normal noise for the draws of all weights, which is a fifth of a training step.
 
-Most of the time that `torch.randn` takes on a CPU goes into the random words of its generator. For
-many numbers at once the words come from a faster generator of NumPy, seeded by torch's, so that
-`torch.manual_seed` repeats them as ever.
+Many numbers at once come from a generator of NumPy that is faster than torch's, and seeded by it.
 """
 
 import ctypes

@@ -1,8 +1,4 @@
-"""Totals by operations of torch: the plain rule of a divergence added up, and faster forms of two.
-
-A `TotalRule` turns loc and scale of a block of weights into the sum of a divergence and its
-derivatives, so that no value per weight is kept. Every faster rule is tried against the plain one.
-"""
+"""Totals by operations of torch: the plain rule of a divergence, and faster forms of two."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,9 +1,4 @@
-"""Random numbers in threads: generators of their own, and turns for what shares something.
-
-Torch has one generator for all threads of a process. Weights are drawn from a generator that a
-thread has set for itself with `drawing`; what can only draw from torch's, such as the initial
-values of a layer, is run alone, in `seeded`.
-"""
+"""Random numbers in threads: generators of their own, and turns for what uses torch's."""
 
 import os
 import threading

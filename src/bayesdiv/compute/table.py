@@ -1,9 +1,7 @@
 """JS-A of two Gaussians from a Taylor table: for many float32 weights at a fixed alpha.
 
-The divergence depends on two numbers, D = |μ-μ_p| / √(σ²+σ_p²) and η = log σ/σ_p. It is tabulated
-on a grid of these with its derivatives up to the second, and read off by a polynomial around the
-nearest node. The one-sided rule builds the table, stays its definition, and computes what lies
-outside it.
+It depends on D = |μ-μ_p| / √(σ²+σ_p²) and η = log σ/σ_p alone. The one-sided rule gives values and
+derivatives on a grid of these, and computes what lies outside it.
 """
 
 from functools import lru_cache
@@ -110,11 +108,7 @@ class Table(NamedTuple):
         root = _inverse_length(prior_scale, scale).copysign_(away)
         distance = away.mul_(root).clamp_(max=FARTHEST)
         eta = scale.log().sub_(prior_scale.log() + LOWEST).clamp_(0, HIGHEST - LOWEST)
-        row = (eta * STEPS).round_()
-        column = (distance * (COLUMNS / FARTHEST)).round_()
-        node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(row, column)
-        eta.sub_(row, alpha=1 / STEPS)
-        off = torch.sub(distance, column, alpha=FARTHEST / COLUMNS, out=column)
+        off, node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(eta, distance)
         # `dot` loses a digit over many weights, which in these small corrections does no harm.
         dot = torch.dot if loc.dim() == 1 else vecdot
         first = dot(eta, by_eta) + dot(off, by_distance)
@@ -135,11 +129,7 @@ class Table(NamedTuple):
         root = torch.copysign((ratio * ratio).add_(1).rsqrt(), delta)
         distance = (delta * root).clamp(max=FARTHEST)
         eta = ratio.log().clamp(LOWEST, HIGHEST).sub_(LOWEST)
-        row = (eta * STEPS).round_()
-        column = (distance * (COLUMNS / FARTHEST)).round_()
-        node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(row, column)
-        eta.sub_(row, alpha=1 / STEPS)
-        off = distance.sub(column, alpha=FARTHEST / COLUMNS)
+        off, node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(eta, distance)
         # Half of the second-order step on each derivative gives the value, the whole the
         # derivative. Within torch.func not in place, for which it has no rule and warns.
         transformed = traced() and not compiling()
@@ -153,10 +143,14 @@ class Table(NamedTuple):
         by_eta = add(eta_step.add_(by_eta), by_distance * distance, share, value=-1)
         return Terms(value.clamp(0.0, self.bound), by_distance.mul_(root), by_eta)
 
-    def _at(self, row: Tensor, column: Tensor) -> tuple[Tensor, ...]:
-        """The numbers of the nearest nodes; of NaN any, as what is read is multiplied by NaN."""
+    def _at(self, eta: Tensor, distance: Tensor) -> tuple[Tensor, ...]:
+        """How far D is from the nearest nodes, and their numbers; η becomes how far it is."""
+        row, column = (eta * STEPS).round_(), (distance * (COLUMNS / FARTHEST)).round_()
+        # Of NaN any node, as what is read is multiplied by NaN.
         index = torch.add(column, row, alpha=COLUMNS + 1).int().clamp(0, NODES - 1)
-        return self.numbers.index_select(1, index.reshape(-1)).view(-1, *index.shape).unbind(0)
+        eta.sub_(row, alpha=1 / STEPS)
+        off = distance.sub(column, alpha=FARTHEST / COLUMNS)
+        return off, *self.numbers.index_select(1, index.reshape(-1)).view(-1, *index.shape)
 
 
 def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:

@@ -1,13 +1,8 @@
 """Triton kernels: a summed divergence from loc and rho, its gradients, and draws, on a GPU.
 
-Nothing of the size of the weights is kept between the passes. The forward pass reads loc and rho
-and writes one partial sum per program, in double precision; the backward pass reads them again and
-writes both gradients. A draw makes its noise from a seed and a counter, and its backward pass makes
-the same noise once more. All are custom operators of torch: a compiler takes them as they are, and
-a CUDA graph may hold them.
-
-Without Triton the module can be imported and nothing in it called. What runs on a block of weights
-is in `bayesdiv.compute.triton_programs`.
+Nothing of the size of the weights is kept between the passes, which read loc and rho again and make
+the noise again from its seed. All are operators that a compiler and a CUDA graph take as they are.
+Without Triton the module can be imported and nothing in it called.
 """
 
 # torch.library has no types for its decorators.

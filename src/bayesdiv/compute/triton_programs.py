@@ -1,7 +1,4 @@
-"""Triton programs, run on each block of weights; `bayesdiv.compute.triton` makes operators of them.
-
-Without Triton the module can be imported and nothing in it called.
-"""
+"""Triton programs, run on each block of weights, of which `triton.py` makes operators."""
 
 # Triton reads the signatures of its programs itself and has no types for the rest.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"

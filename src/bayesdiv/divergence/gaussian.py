@@ -1,8 +1,6 @@
 """Divergences of two Gaussians in one pass: the value and its derivatives together, in blocks.
 
-Every such divergence depends on δ = (μ-μ_p)/σ_p and r = σ/σ_p alone, so a rule is a function of
-these two that returns the value, ∂/∂δ and ∂/∂log r. What is common to all rules (broadcasting,
-blocks that stay in cache, the chain rule to loc and scale of both sides) is here, once.
+Each depends on δ = (μ-μ_p)/σ_p and r = σ/σ_p alone: a rule gives the value, ∂/∂δ and ∂/∂log r.
 """
 
 import math

@@ -1,9 +1,7 @@
 """JS-A of a Gaussian q without sampling: the one-sided rule, and the rule for a uniform prior.
 
-The one-sided rule integrates where the narrower of two Gaussians has its mass, on equally spaced
-nodes: there the integrand bends gently, however wide the other one is. If q is the wider one, q
-and p change places, and so do the weights of the divergence. Value and derivatives come out of one
-pass.
+The one-sided rule integrates on equally spaced nodes where the narrower of two Gaussians has its
+mass. If that is p, q and p change places, and so do the weights of the divergence.
 """
 
 import math
