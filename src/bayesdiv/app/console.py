@@ -24,12 +24,7 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud8
 
 
 def visible(text: str) -> str:
-    r"""Text that a terminal shows and does not obey, whoever named a file, a column or a class.
-
-    Examples:
-        >>> print(visible("a\x1b[2Jb"))
-        a\x1b[2Jb
-    """
+    """Text that a terminal shows and does not obey, whoever named a file, a column or a class."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

@@ -19,19 +19,10 @@ LOCK = ".lock"
 
 @contextmanager
 def owned(folder: Path) -> Iterator[Path]:
-    """A folder that this process alone writes into for the time of the context.
+    """A folder that this process, and this thread of it, alone writes into; else a `RunError`.
 
-    The folder is made, and gone again if nothing is written into it. What a killed owner left half
-    written is removed.
-
-    Raises:
-        RunError: another process, or another thread of this one, is writing into it.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as place, owned(Path(place, "run")) as folder:
-        ...     [path.name for path in folder.iterdir()]
-        ['.lock']
+    It is made, and gone again if nothing is written into it. What a killed owner left half written
+    is removed.
     """
     with made(folder) as folder:
         path = folder / LOCK

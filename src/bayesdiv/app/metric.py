@@ -8,12 +8,7 @@ from bayesdiv.metrics import TABLE as METRICS
 
 
 def title(key: str) -> str:
-    """The title of a metric, also of one that is not known here.
-
-    Examples:
-        >>> title("nll"), title("mean_width")
-        ('NLL', 'mean width')
-    """
+    """The title of a metric, also of one that is not known here."""
     return METRICS[key].title if key in METRICS else key.replace("_", " ")
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pandas import DataFrame
 from torch import Tensor
 
 from bayesdiv.app.console import note
@@ -14,20 +15,17 @@ from bayesdiv.app.data.files import Written, as_trained, read, read_text
 from bayesdiv.app.data.splits import DataError, Part
 from bayesdiv.app.settings import encoder_of, task_of
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 Mask = NDArray[np.bool_]
 
 
 class NewRows(NamedTuple):
     """A table with a row for each, what hinders each, x of some, and the table as it is written."""
 
-    frame: "DataFrame"
+    frame: DataFrame
     problems: list[str]
     good: Mask
     x: Callable[[Mask], Tensor]
-    copy: Callable[[], tuple["DataFrame", str]]
+    copy: Callable[[], tuple[DataFrame, str]]
 
 
 def rows_of(path: str, told: Mapping[str, Any], written: Written) -> NewRows:

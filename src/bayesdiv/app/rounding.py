@@ -5,12 +5,7 @@ from collections.abc import Sequence
 
 
 def rounded(value: float, places: int) -> str:
-    """A number with some decimals; one too small for them with three digits of its own.
-
-    Examples:
-        >>> rounded(0.25, 3), rounded(1.2345e-30, 3), rounded(0.0, 3)
-        ('0.250', '1.23e-30', '0.000')
-    """
+    """A number with some decimals; one too small for them with three digits of its own."""
     return f"{value:.3g}" if 0 < abs(value) < 1e-3 else f"{value:.{places}f}"
 
 

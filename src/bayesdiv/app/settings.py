@@ -190,9 +190,7 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
         )
     except OSError as error:
         raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None
-    except KeyError as error:
-        raise DataError(f"{name} does not say the {error} of its data") from None
-    except (AttributeError, TypeError, OverflowError) as error:  # a number where a name must be
+    except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
     if fingerprint(splits) != settings["fingerprint"]:
         raise DataError(

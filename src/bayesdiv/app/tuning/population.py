@@ -151,12 +151,7 @@ def _settings(
 
 
 def _rungs(trials: int, epochs: int) -> Iterator[tuple[int, int]]:
-    """After which epochs how many trials are kept.
-
-    Examples:
-        >>> list(_rungs(32, 400))
-        [(100, 16), (200, 8), (400, 8)]
-    """
+    """After which epochs how many trials are kept."""
     sizes = []
     while trials > LAST:
         trials = max(LAST, trials // 2)
