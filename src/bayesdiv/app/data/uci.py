@@ -54,9 +54,8 @@ class Source:
             files.check_unpacked(content, _MOST_BYTES)  # such a file is an archive too
             frame = pd.read_excel(io.BytesIO(content), header=None, engine="openpyxl")
         else:
-            lines = content.decode("utf-8-sig").splitlines()[self.header :]
-            rows = [line.split(self.separator) for line in lines if line.strip()]
-            frame = pd.DataFrame(np.array(rows, dtype=np.float64))
+            how = {"sep": self.separator or r"\s+", "skiprows": self.header, "header": None}
+            frame = pd.read_csv(io.BytesIO(content), encoding="utf-8-sig", dtype=np.float64, **how)
         found = frame[list(self.columns)].apply(pd.to_numeric, errors="coerce")
         return np.asarray(found.dropna().to_numpy(np.float64))
 

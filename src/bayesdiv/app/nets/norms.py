@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 
 class FilterResponseNorm(nn.Module):
@@ -77,20 +78,7 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
         >>> norm.running_mean, norm.running_var
         (tensor([4.]), tensor([2.]))
     """
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if not norms:
-        return
     modes = [(module, module.training) for module in model.modules()]
-    momenta = [norm.momentum for norm in norms]
-    try:
-        model.train()
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain mean over the batches
-        for x in batches:
-            model(x)
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        for module, training in modes:
-            module.training = training
+    update_bn(batches, model)
+    for module, training in modes:  # torch leaves all in the mode of the whole
+        module.training = training

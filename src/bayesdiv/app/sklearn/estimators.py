@@ -97,15 +97,6 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         True
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from rows X and targets y, one per row or several.
-
-        A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
-        with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
-        """
-        self._begin(partial=False)
-        return self._learn(X, y, sample_weight)
-
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -114,10 +105,9 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         It continues from the weights of the part before, in the units of the first part; the prior
         counts once for all rows so far.
         """
-        self._begin(partial=True)
-        return self._learn(X, y, sample_weight)
+        return self._next(X, y, sample_weight)
 
-    def _learn(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
+    def _learn(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
         if self.class_weight is not None:
             raise ValueError(f"class_weight is for a classifier, got {self.class_weight!r}")
         x, quantity = self._read(X, y, multi_output=True, y_numeric=True)
@@ -136,7 +126,6 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         outputs = family.outputs * rows.y.shape[1]
         self._fit(rows, family.likelihood(self._targets), outputs, **shifted)
         self.report_ = said + self.report_
-        return self
 
     def predictive(self, X: ArrayLike) -> Predictive:
         """The mixture over weight draws, in the units of the target.
@@ -248,15 +237,6 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
 
     classes_: NDArray[np.generic]
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from rows X and labels y.
-
-        A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
-        with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
-        """
-        self._begin(partial=False)
-        return self._learn(X, y, sample_weight, None)
-
     def partial_fit(
         self,
         X: ArrayLike,
@@ -268,16 +248,15 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
 
         The first call is given all classes, unless y has several columns.
         """
-        self._begin(partial=True)
-        return self._learn(X, y, sample_weight, classes)
+        return self._next(X, y, sample_weight, classes)
 
     def _learn(
         self,
         X: ArrayLike,
         y: ArrayLike,
         sample_weight: ArrayLike | None,
-        classes: ArrayLike | None,
-    ) -> Self:
+        classes: ArrayLike | None = None,
+    ) -> None:
         table = (y if hasattr(y, "ndim") else np.asarray(y)).ndim > 1
         several = table and type_of_target(y, input_name="y") == "multilabel-indicator"
         x, label = self._read(X, y, multi_output=several)
@@ -302,7 +281,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         rows = distinct(x[counts], number, repeats[counts])
         likelihood: Likelihood = _Labels() if several else Classes()
         self._several = several
-        return self._fit(rows, likelihood, many, targets=many, free=many - (not several))
+        self._fit(rows, likelihood, many, targets=many, free=many - (not several))
 
     def _numbered(self, label: NDArray[Any], classes: ArrayLike | None) -> NDArray[np.intp]:
         """The number of each label; finds the classes, which a stream gets in its first call."""

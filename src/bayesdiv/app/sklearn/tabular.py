@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -104,6 +104,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
     random_state: int | np.random.RandomState | None = None
     device: str | torch.device = "cpu"
+    _learn: ClassVar[Callable[..., None]]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; `divergence__alpha` and the like replace a field of a value."""
@@ -124,11 +125,23 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         goes_on = self.warm_start or (self._stream.on and self._stream.seen > 0)
         return goes_on and hasattr(self, "model_")
 
-    def _begin(self, partial: bool) -> None:
-        """Continue with the rows so far, or forget them."""
-        if not (partial and hasattr(self, "model_")):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from rows X and targets y: numbers, one per row or several, or labels.
+
+        A sample weight is how many times its row counts: 2 is the row twice, 0 without it. Weights
+        with a mean of 1 leave the balance of data and prior, which `strength` sets, as it is.
+        """
+        self._stream = Stream()
+        self._learn(X, y, sample_weight)
+        return self
+
+    def _next(self, *given: ArrayLike | None) -> Self:
+        """Learn from the next part of a table."""
+        if not hasattr(self, "model_"):
             self._stream = Stream()
-        self._stream.on = partial
+        self._stream.on = True
+        self._learn(*given)
+        return self
 
     def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
         """Rows and targets as numbers; what is not a number gets an encoder."""
@@ -158,17 +171,12 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
 
         The same draws in every call, so the same row has the same prediction in any table.
         """
-        x = self._rows(X)
-        return predict(
-            self.model_,
-            self.likelihood_,
-            self.model_.inputs(torch.from_numpy(x)),
-            self.test_samples,
-            batch_size=ROWS_AT_A_TIME,
-            seed=self._seed,
-        )
+        rows = torch.from_numpy(self._rows(X))
+        how: Any = {"batch_size": ROWS_AT_A_TIME, "seed": self._seed}
+        x = self.model_.inputs(rows)
+        return predict(self.model_, self.likelihood_, x, self.test_samples, **how)
 
-    def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int, **shifted: int) -> Self:
+    def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int, **shifted: int) -> None:
         """Learn from rows whose targets are standardised or class numbers."""
         self._check_settings()
         self._calibration: tuple[Predictive, Tensor] | None = None
@@ -201,7 +209,6 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         away = Away(mixture(model), rows.x.shape[1], len(known), **shifted)
         self.model_: Away = away.cpu().double()
         self.model_.settle(torch.from_numpy(known))
-        return self
 
     def _check_settings(self) -> None:
         """What is not checked, under the name that users know it by, where it is used."""
