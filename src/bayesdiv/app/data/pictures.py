@@ -143,17 +143,14 @@ def _labelled(
         (each.relative_to(above) if each.is_relative_to(above) else each).as_posix()
         for each in kept
     )
-    return Images(x, labels, tuple(classes), _batches(labels), path.name, notes, target, inside)
-
-
-def _batches(labels: Tensor) -> Tensor:
-    """Six like parts of every class at random: 0 is tested on, 1 to 5 are the folds."""
+    # Six like parts of every class at random: 0 is tested on, 1 to 5 are the folds.
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     order = order[labels[order].argsort(stable=True)]
     first = torch.searchsorted(labels[order], labels[order])
     # The fewest pictures of a class are all trained on in the first fold.
     place = (torch.arange(len(labels)) - first + 2) % (FOLDS + 1)
-    return torch.empty_like(place).index_put_((order,), place)
+    batch = torch.empty_like(place).index_put_((order,), place)
+    return Images(x, labels, tuple(classes), batch, path.name, notes, target, inside)
 
 
 def decoded(files: Sequence[Path], size: int) -> Read:
@@ -181,7 +178,7 @@ def decoded(files: Sequence[Path], size: int) -> Read:
 
 
 def _pixels(file: Path, size: int) -> tuple[NDArray[np.uint8] | int, str]:
-    """A picture as (3, size, size), and what is wrong with it."""
+    """A picture as (3, size, size), white where it is transparent, and what is wrong with it."""
     from PIL import Image, ImageOps
 
     try:
@@ -189,24 +186,18 @@ def _pixels(file: Path, size: int) -> tuple[NDArray[np.uint8] | int, str]:
             if math.prod(opened.size) > MOST_PIXELS:
                 return 0, f"{file} must have at most {MOST_PIXELS:,} pixels, got {opened.size}"
             opened.draft("RGB", (2 * size, 2 * size))  # a large JPEG is decoded smaller
-            coloured = _coloured(ImageOps.exif_transpose(opened))
-            fitted = ImageOps.fit(coloured, (size, size), Image.Resampling.BILINEAR)
+            picture: Picture = ImageOps.exif_transpose(opened)
+            if picture.mode == "F":
+                raise ValueError("its pixels must be whole numbers of 8 or 16 bits")
+            if picture.mode.startswith("I"):  # 16 bits
+                levels = np.asarray(picture).clip(0, 65535) // 257
+                picture = Image.fromarray(levels.astype(np.uint8))
+            elif "A" in picture.mode or "transparency" in picture.info:
+                picture = picture.convert("RGBA")
+                white = Image.new("RGBA", picture.size, "white")
+                picture = Image.alpha_composite(white, picture)
+            fitted = ImageOps.fit(picture.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
         return np.asarray(fitted).transpose(2, 0, 1), ""
     except Exception as error:  # whatever a damaged file makes the decoder stumble over
         line = " ".join(str(error).split())[:200] or type(error).__name__
         return 0, f"{file} cannot be read as a picture: {line}"
-
-
-def _coloured(picture: "Picture") -> "Picture":
-    """In red, green and blue of 8 bits; what is transparent is white."""
-    from PIL import Image
-
-    if picture.mode.startswith("I"):  # 16 bits
-        levels = np.asarray(picture).clip(0, 65535) // 257
-        return Image.fromarray(levels.astype(np.uint8)).convert("RGB")
-    if picture.mode == "F":
-        raise ValueError("its pixels must be whole numbers of 8 or 16 bits")
-    if "A" in picture.mode or "transparency" in picture.info:
-        clear = picture.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
-    return picture.convert("RGB")

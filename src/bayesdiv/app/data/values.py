@@ -27,11 +27,8 @@ def unit_of(column: "Series") -> str | None:
     """The unit that stands beside every number of a column of text, such as € or %; or None."""
     if words_for(column) != "string" or column.dtype.name == "category":
         return None
-    found = column.dropna().drop_duplicates().str.fullmatch(_UNIT)
-    if not len(found) or not found.all():
-        return None
-    units = column.dropna().str.extract(f"^{_UNIT}$")[0].unique()
-    return str(units[0]) if len(units) == 1 else None
+    units = column.dropna().drop_duplicates().str.extract(f"^{_UNIT}$")[0]
+    return str(units.iloc[0]) if units.notna().all() and units.nunique() == 1 else None
 
 
 def format_of(column: "Series") -> list[str]:

@@ -58,7 +58,9 @@ class Away(nn.Module):
         self.network, self.locations, self.free = network, locations, free or targets
         # At its prior from the beginning, where no divergence pulls: there is nothing to learn.
         prior = Prior(Normal, loc=0.0, scale=1.0)
-        self.size = bayesianize(_Size(targets), prior, posterior=_Paired, start=1.0)
+        size = nn.utils.skip_init(nn.Linear, 1, targets, bias=False)
+        nn.init.zeros_(size.weight)
+        self.size = bayesianize(size, prior, posterior=_Paired, start=1.0)
         self.size.requires_grad_(False)
         kept = torch.zeros(min(places, MOST_PLACES), columns)
         self.register_buffer("places", kept)
@@ -119,17 +121,6 @@ class _Paired(MeanField):
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         half = super().rsample(-(-samples // 2), dtype, seed)
         return torch.stack([half, -half], 1).flatten(0, 1)[:samples]
-
-
-class _Size(nn.Module):
-    """What the excess is multiplied by, one number per target."""
-
-    def __init__(self, targets: int) -> None:
-        super().__init__()
-        self.size = nn.Parameter(torch.zeros(targets))
-
-    def forward(self, excess: Tensor) -> Tensor:
-        return excess * self.size
 
 
 def _distances(x: Tensor, places: Tensor) -> Tensor:

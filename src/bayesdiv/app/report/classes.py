@@ -30,8 +30,17 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     risk_chart = chart("Risk against coverage", said, risks, "risk", y="error rate")
     drawn, aside = [calibration(pairs), risk_chart], ""
     if len(_classes_of(known[0])) == 2:
+        values, areas = [], []
         try:
-            drawn.append(_roc(known))
+            for one in known:
+                curve = metrics.roc(one.predictive, one.y)
+                up, across = map(_thinned, (curve.true_positive_rate, curve.false_positive_rate))
+                columns = {"false positive rate": across, "true positive rate": up}
+                values += rows(columns, run=one.run.name)
+                area = metrics.auroc(one.predictive, one.y).item()
+                areas.append(f"{area:.2f} ({one.run.name})")
+            said = f"area under the curve {', '.join(areas)}"
+            drawn.append(chart("ROC curve", said, values, "roc"))
         except ValueError as error:  # a class that the test part has none of
             aside = note(f"There is no ROC curve: {error}.")
     said = "a class (row) and what it was called (column); shades are shares of the class"
@@ -65,16 +74,6 @@ def calibration(forecasts: Forecasts) -> Html:
 def _thinned(curve: Tensor) -> list[float]:
     kept = torch.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().long()
     return cast(list[float], curve[kept].tolist())
-
-
-def _roc(known: Sequence[Tested]) -> Html:
-    values, areas = [], []
-    for one in known:
-        curve = metrics.roc(one.predictive, one.y)
-        up, across = map(_thinned, (curve.true_positive_rate, curve.false_positive_rate))
-        values += rows({"false positive rate": across, "true positive rate": up}, run=one.run.name)
-        areas.append(f"{metrics.auroc(one.predictive, one.y).item():.2f} ({one.run.name})")
-    return chart("ROC curve", f"area under the curve {', '.join(areas)}", values, "roc")
 
 
 def confused(counts: Tensor, names: Sequence[str]) -> Values:

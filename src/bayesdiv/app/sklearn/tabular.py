@@ -1,6 +1,5 @@
 """What both estimators share: settings, preparation of the table, training, predictions."""
 
-import copy
 import logging
 import math
 import warnings
@@ -194,16 +193,12 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             if warm:
                 likelihood.load_state_dict(self.likelihood_.state_dict())
                 begin_at(models, self.model_.network)
-            parts = Parts.of(rows, len(models), self._held_out(len(rows.x)), self._seed)
-            before = copy.deepcopy((models[0], likelihood))
-            try:
-                model = self._trained(models, likelihood, parts)
-            except Diverged:
-                if len(models) == 1:
-                    raise
-                alone = Parts(parts.train[:1], parts.held[:1])
-                self._trained([before[0]], before[1], alone)  # raises, and says which batch
-                raise
+            share = 0.0 if self._stream.on else self.validation_fraction
+            if share is None:
+                enough = self.epochs is None and len(rows.x) >= ENOUGH_TO_HOLD_OUT
+                share = TABLES.held if enough else 0.0
+            parts = Parts.of(rows, len(models), share, self._seed)
+            model = self._trained(models, likelihood, parts)
         # In double precision: a row then has the same prediction alone and in a batch.
         self.likelihood_: Likelihood = likelihood.cpu().double()
         away = Away(mixture(model), rows.x.shape[1], len(known), **shifted)
@@ -235,14 +230,6 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         ):
             if not fits and getattr(self, name) is not None:
                 raise ValueError(f"{name} must be {what}, got {getattr(self, name)!r}")
-
-    def _held_out(self, rows: int) -> float:
-        """The share of the rows that a member does not learn from."""
-        if self._stream.on:
-            return 0.0
-        if self.validation_fraction is not None:
-            return self.validation_fraction
-        return TABLES.held if self.epochs is None and rows >= ENOUGH_TO_HOLD_OUT else 0.0
 
     def _threads(self, rows: int) -> AbstractContextManager[object]:
         """One thread for layers of few numbers, which a second one only waits for."""
