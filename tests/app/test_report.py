@@ -62,7 +62,7 @@ def frame(rows=80):
 
 def trained(data, folder, divergence, training=QUICK, **source):
     """A run as `bayesdiv train` writes it."""
-    kept = {"data": str(data), "target": None, "noise": 0.0, "bias": None, "task": None}
+    kept = {"data": str(data), "target": None, "noise": 0.0, "task": None}
     kept |= {"seed": training.seed, **source}
     splits = load(data, target=kept["target"], seed=kept["seed"], noise=kept["noise"])
     trainings.train(splits, divergence, training, folder=folder, source=kept)

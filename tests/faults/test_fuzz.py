@@ -123,7 +123,7 @@ WORDS = [
     *("y", "a", "--epochs", "--epochs=2", "-1", "0", "1", "1e3", "1e400", "nan", "inf", "--level"),
     *("0.9", "1.5", "--divergence", "KL", "JSA", "JSA:0.3", "JSQ", "JSA:x", "null", "os.system"),
     *("JSA:alpha=0.3", "0.3", "--config", "--hidden", "[8]", "[8,", "8,8", "{}", "--seed"),
-    *("99999999999", "--noise", "--bias", "red:0.5", "red", "--task", "regression", "--members"),
+    *("99999999999", "--noise", "red:0.5", "red", "--task", "regression", "--members"),
     *("\x00", "\x1b[2J", "\udcff", "é" * 300, "x.csv", "new.csv", "--help", "--seeds", "--data"),
     *("--divergences", "deterministic", "--trials", "--folds", "--storage", "sqlite:///x.db"),
 ]

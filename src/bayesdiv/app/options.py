@@ -19,7 +19,6 @@ from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN, Written
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from bayesdiv.app.data.images import Images
 
 
-FIRST = ("data", "target", "noise", "bias", "task", "seed")
+FIRST = ("data", "target", "noise", "task", "seed")
 WRITTEN = {
     "separator": "field separator of a text file, such as ; or tab",
     "decimal": "decimal sign of a text file: . or ,",
@@ -97,7 +96,6 @@ DATA = {
     "--target": "column to predict (default: the last column)",
     "--task": f"what the target is: {', '.join(tasks.names())} (default: decided from its values)",
     **{f"--{name}": said for name, said in READING.items() if name not in FLAGS},
-    "--bias": "LABEL:SHARE keeps this share of the rows of a class: malignant:0.2",
 }
 """Arguments that `open_data` and `part_data` read, with those of `add_data`."""
 HOW = {f"--{name}": said for name, said in WRITTEN.items()}
@@ -140,8 +138,7 @@ def open_data(settings: Namespace) -> "Table | Images":
 
 def part_data(source: "Table | Images", settings: Namespace, seed: int) -> Splits:
     """The data in three parts, split by this seed."""
-    bias = None if settings.bias is None else Bias.parse(settings.bias)
-    how: Any = {"seed": seed, "noise": settings.noise, "bias": bias}
+    how: Any = {"seed": seed, "noise": settings.noise}
     splits = parted(under(source, settings.likelihood), **how)
     if settings.likelihood != "auto":
         return splits

@@ -13,7 +13,6 @@ from bayesdiv.app import task as tasks
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.loading import load, reading_of
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import Bias
 from bayesdiv.app.experiment import RECIPES, Experiment, Settled, build
 from bayesdiv.app.task import Task
 from bayesdiv.divergence import KL, Divergence
@@ -185,7 +184,6 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
             source["data"],
             seed=source["seed"],
             noise=source["noise"],
-            bias=None if source["bias"] is None else Bias.parse(source["bias"]),
             **reading_of(source),
         )
     except OSError as error:

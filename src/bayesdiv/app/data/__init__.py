@@ -1,1 +1,1 @@
-"""Data in three parts: from a file or a known set, encoded, with noise or bias if asked."""
+"""Data in three parts: from a file or a known set, encoded, with noise if asked."""

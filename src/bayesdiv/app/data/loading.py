@@ -11,7 +11,7 @@ from bayesdiv.app.data.columns import Numeric, numbers_of
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import Bias, add_noise, split, thin
+from bayesdiv.app.data.splitting import add_noise, split
 from bayesdiv.app.data.table import Apart, Table, checked, known_column
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.task import Task, named
@@ -40,7 +40,6 @@ def load(
     *,
     seed: int = 0,
     noise: float = 0.0,
-    bias: Bias | None = None,
     test: float = 0.2,
     validation: float = 0.2,
     **reading: Any,
@@ -49,20 +48,18 @@ def load(
 
     Args:
         name_or_path: a name in `datasets()`, or a file such as .csv, .xlsx or .parquet.
-        seed: of the split, the noise and the thinning.
+        seed: of the split and the noise.
         noise: standard deviation of the Gaussian noise on x, see `add_noise`.
-        bias: which class to thin out, see `thin`.
         test: share of the rows that is tested on.
         validation: share of the rows that choices are made on; 0 leaves that part empty.
         **reading: for a file, what `opened` takes: its target, columns to drop and more.
 
     Examples:
-        >>> splits = load("breast_cancer", bias=Bias("malignant", keep=0.2))
-        >>> splits.task
+        >>> load("breast_cancer").task
         Classification(classes=('benign', 'malignant'))
     """
     source = opened(name_or_path, **reading)
-    return parted(source, seed=seed, noise=noise, bias=bias, test=test, validation=validation)
+    return parted(source, seed=seed, noise=noise, test=test, validation=validation)
 
 
 def opened(
@@ -194,7 +191,6 @@ def parted(
     *,
     seed: int = 0,
     noise: float = 0.0,
-    bias: Bias | None = None,
     test: float = 0.2,
     validation: float = 0.2,
 ) -> Splits:
@@ -202,13 +198,11 @@ def parted(
 
     Images keep the test part of their publishers; the seed chooses one of five folds of the rest.
     """
-    # Noise comes first, so that the test part is the same with and without bias.
     if isinstance(source, Table):
-        noisy = add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
-    else:  # pictures from files stay bytes without noise: they may be more than memory holds
-        whole = source if source.files and not noise else source.noisy(noise, seed)
-        noisy = whole.fold(1 + seed % 5)
-    return noisy if bias is None else thin(noisy, bias, seed)
+        return add_noise(split(source, seed=seed, test=test, validation=validation), noise, seed)
+    # Pictures from files stay bytes without noise: they may be more than memory holds.
+    whole = source if source.files and not noise else source.noisy(noise, seed)
+    return whole.fold(1 + seed % 5)
 
 
 def diabetes() -> Table:

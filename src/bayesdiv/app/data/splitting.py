@@ -1,11 +1,6 @@
-"""A table in three parts, encoded by what the training rows show, and made harder if asked for.
-
-As in the paper's experiments: noise on the inputs, too few rows of one class.
-"""
+"""A table in three parts, encoded by what the training rows show, with noise if asked for."""
 
 import math
-import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +11,6 @@ from bayesdiv.app.data.columns import OneHot, kind_of, quoted
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
-from bayesdiv.app.tasks.classification import Classification
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -128,31 +122,6 @@ def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, 
     return _Rows(train, validation, test), (f"{note}: {len(moved)}",)
 
 
-@dataclass(frozen=True)
-class Bias:
-    """Too little of one class: of its rows the share `keep`, in (0, 1], is left.
-
-    Examples:
-        >>> Bias.parse("malignant:0.2")
-        Bias(label='malignant', keep=0.2)
-    """
-
-    label: str
-    keep: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.keep <= 1:
-            raise DataError(f"keep must lie in (0, 1], got {self.keep}")
-
-    @classmethod
-    def parse(cls, text: str) -> "Bias":
-        """A bias written as LABEL:KEEP; the last colon counts."""
-        found = re.fullmatch(r"(.+):(-?\d*\.?\d+(?:[eE][+-]?\d+)?)", text)
-        if found:
-            return cls(found[1], float(found[2]))
-        raise DataError(f"bias must be written LABEL:KEEP, such as 'malignant:0.2', got {text!r}")
-
-
 def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
     """Gaussian noise of one standard deviation on x of all three parts, drawn once.
 
@@ -174,38 +143,3 @@ def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
     return splits.mapped(
         lambda part: Part(part.x + scale * torch.randn(part.x.shape, generator=own), part.y)
     )
-
-
-def thin(splits: Splits, bias: Bias, seed: int = 0) -> Splits:
-    """Biased data: one class thinned out where the model learns, and whole where it is tested.
-
-    Encoder and task stay as they are: they were fitted to the training part before.
-
-    Examples:
-        >>> from bayesdiv.app.data.loading import load
-        >>> thin(load("breast_cancer"), Bias("malignant", keep=0.2)).notes
-        ("bias leaves 25 of 127 training rows of class 'malignant'",)
-    """
-    if not isinstance(splits.task, Classification):
-        raise DataError(f"bias must name a class, but {splits.name} is a regression, got {bias}")
-    name, classes = bias.label, splits.task.classes
-    if name not in classes:
-        raise DataError(f"label must be one of the classes {quoted(classes)}, got {name!r}")
-    code = classes.index(name)
-    generator = torch.Generator().manual_seed(seed)
-
-    def thinned(part: Part) -> Part:
-        rows = (part.y == code).nonzero().squeeze(1)
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        kept = torch.ones(len(part.y), dtype=torch.bool)
-        kept[rows[round(bias.keep * len(rows)) :]] = False
-        return Part(part.x[kept], part.y[kept])
-
-    train = thinned(splits.train)
-    before, after = (int((part.y == code).sum()) for part in (splits.train, train))
-    if after == 0:
-        raise DataError(
-            f"keep must leave a training row of class {name!r}, got {bias.keep} of {before} rows"
-        )
-    notes = (*splits.notes, f"bias leaves {after} of {before} training rows of class {name!r}")
-    return replace(splits, train=train, validation=thinned(splits.validation), notes=notes)

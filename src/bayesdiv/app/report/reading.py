@@ -147,7 +147,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _check_alike(one: Run, other: Run) -> None:
     """A table of runs compares their losses only if all else about the data is the same."""
     ones, others = (
-        {key: str(run.settings["data"].get(key)) for key in ("data", "noise", "bias")}
+        {key: str(run.settings["data"].get(key)) for key in ("data", "noise")}
         | {"target": str(run.settings["target"]), "task": run.task.description}
         | {"inputs": str(run.settings["shape"])}
         for run in (one, other)
