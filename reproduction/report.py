@@ -19,7 +19,8 @@ from reproduction.verdict import Outcome, Verdict
 
 MOST = 4  # comparisons of a row; the others are on the item's own page
 SHARED = 10  # items that share a departure from the plan, for which it is said once
-NUMBERS = ("n", "minutes")
+NUMBERS = ("minutes",)
+NONE = "–"
 NOT_RUN = ("cifar100",)
 """Items of which λKL was not run, though it could be."""
 
@@ -205,7 +206,7 @@ whether the whole interval lies within a factor of two of the published figure; 
 that the paper gives no figure. A run that diverged counts as the worst result. Settings were chosen
 on validation data, and the verdicts use test data. **λKL** is KL with a tuned strength, shown
 wherever it was run: a gain that λKL makes too is not due to the divergence. **n** is the number of
-folds, splits or cases; where comparisons differ in it, the smallest. The
+folds, splits or cases; where comparisons differ in it, it is the smallest. The
 [overview](index.md) has the rules in full.
 """
 DEPARTURES = """## What differs from the paper's plan
@@ -256,8 +257,11 @@ def _point(point: Point, verdicts: Mapping[Entry, Verdict]) -> str:
 
 
 def _section(title: str, groups: Sequence[str], verdicts: Mapping[Entry, Verdict]) -> str:
+    """A table of items; without a column for λKL where none of them has a figure of it."""
     rows = [_row(entry, own) for entry, own in verdicts.items() if entry.group in groups]
-    head = ["in the paper", "claim", "our result", "λKL", "direction", "size", "n", "why"]
+    head = ["claim", "our result", "λKL", "verdict, and why"]
+    if all(row[2] == NONE for row in rows):
+        head, rows = [*head[:2], head[3]], [[*row[:2], row[3]] for row in rows]
     return f"## {title}\n\n{_table(head, rows)}"
 
 
@@ -265,17 +269,20 @@ def _row(entry: Entry, verdict: Verdict) -> list[str]:
     ours = [text for text in verdict.intervals if not text.startswith("λKL")]
     more = len(ours) - MOST
     said = [*ours[:MOST], *([f"and {more} more"] if more > 0 else [])]
-    tuned = _of_lambda_kl(verdict, said)[:2] or ["not run" if entry.name in NOT_RUN else "–"]
+    tuned = _of_lambda_kl(verdict, said)[:3] or ["not run" if entry.name in NOT_RUN else NONE]
     return [
-        entry.label,
-        CLAIMS[entry.name],
+        f"**{entry.label}**: {CLAIMS[entry.name]}",
         "<br>".join(said or parts(verdict.sentence)),
         "<br>".join(tuned),
-        verdict.direction.value,
-        verdict.size.value,
-        "–" if verdict.n is None else f"{verdict.n}",
-        WHY.get(entry.name, "–"),
+        _judged(verdict, WHY.get(entry.name)),
     ]
+
+
+def _judged(verdict: Verdict, why: str | None) -> str:
+    """Both badges, n, and the reason."""
+    count = "" if verdict.n is None else f", n&nbsp;=&nbsp;{verdict.n}"
+    badges = f"direction **{verdict.direction.value}**, size **{verdict.size.value}**{count}"
+    return badges if why is None else f"{badges}<br>{why}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
