@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from bayesdiv.compute.devices import autocast_under_vmap
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, pieces
-from bayesdiv.model.placeholders import Placeholder, converted, dtype_of, place
+from bayesdiv.model.placeholders import Placeholder, dtype_of, place
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
 from bayesdiv.model.recomputing import called_with, may_recompute
@@ -119,7 +119,8 @@ class Bayesian(Whole):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Bayesian":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._empty = converted(self._empty, fn)
+        kinds = {one.dtype: fn(torch.empty(0, dtype=one.dtype)).dtype for one in self._empty}
+        self._empty = [Placeholder(kinds[one.dtype]) for one in self._empty]
         self.put(None)
         return self
 

@@ -1,7 +1,7 @@
 """What stands in a module between calls, where its random weights were."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -24,15 +24,13 @@ class Placeholder:
 
     @property
     def data(self) -> "Placeholder":
-        """Itself: what layers that write their own state ask for, from which it is taken out."""
-        return self
+        return self  # what layers that write their own state ask for, from which it is taken out
 
     def detach(self) -> "Placeholder":
         return self
 
     @classmethod
     def __torch_function__(cls, func: object, *rest: object) -> None:
-        """Refuse every operation of torch."""
         raise AttributeError(_ADVICE)
 
     def __getattr__(self, name: str) -> None:
@@ -49,14 +47,6 @@ def place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The submodule that holds a tensor, and the tensor's name in it."""
     path, _, last = name.rpartition(".")
     return module.get_submodule(path), last
-
-
-def converted(empty: list[Placeholder], fn: Callable[[Tensor], Tensor]) -> list[Placeholder]:
-    """Placeholders that follow their module, whose tensors `fn` moves or converts."""
-    kinds = {one.dtype: Placeholder(one.dtype) for one in empty}
-    for dtype, made in kinds.items():
-        made.dtype = fn(torch.empty(0, dtype=dtype)).dtype
-    return [kinds[one.dtype] for one in empty]
 
 
 def dtype_of(owner: nn.Module, name: str) -> torch.dtype:

@@ -35,21 +35,26 @@ def called_with(parts: _Parts, weights: Sequence[Tensor], call: Callable[[], Any
     if not (parts[0].may_recompute and torch.is_grad_enabled() and not traced()):
         pairs = zip(parts, weights, strict=True)
         return _run(parts, [part.tensors(own) for part, own in pairs], call)
-    gathered = [_Gathered(part.layout) for part in parts]
-    weights = [_Leave.apply(own, leaves) for own, leaves in zip(weights, gathered, strict=True)]  # type: ignore[no-untyped-call]
+    # The leaves of each part must not hold its weights, whose node holds them.
+    gathered: list[dict[str, Tensor]] = [{} for _ in parts]
+    triples = zip(parts, weights, gathered, strict=True)
+    weights = [_Leave.apply(own, part.layout, leaves) for part, own, leaves in triples]  # type: ignore[no-untyped-call]
     tensors = [part.tensors(own) for part, own in zip(parts, weights, strict=True)]
 
     def enter() -> None:
-        if not gathered[0].leaves:
+        if not gathered[0]:
             torch.autograd.Variable._execution_engine.queue_callback(leave)
             for leaves, own in zip(gathered, tensors, strict=True):
-                leaves.begin(own)
+                made: dict[int, Tensor] = {}
+                for name, tensor in own.items():
+                    leaf = made.setdefault(id(tensor), tensor.detach())
+                    leaves[name] = leaf.requires_grad_(tensor.requires_grad)
         for part, leaves in zip(parts, gathered, strict=True):
-            part.put(leaves.leaves)
+            part.put(leaves)
 
     def leave() -> None:
         for part, leaves in zip(parts, gathered, strict=True):
-            leaves.leaves = {}
+            leaves.clear()
             part.put(None)
 
     def entered(tensor: Tensor) -> Tensor:
@@ -84,45 +89,25 @@ class _Enter(torch.autograd.Function):
         return gradient, *[None] * (1 + ctx.weights)
 
 
-class _Gathered:
-    """The leaves of one call; it must not hold the weights, whose node holds it."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.leaves: dict[str, Tensor] = {}
-
-    def begin(self, tensors: Mapping[str, Tensor]) -> None:
-        own: dict[int, Tensor] = {}
-        for name, tensor in tensors.items():
-            leaf = own.setdefault(id(tensor), tensor.detach())
-            self.leaves[name] = leaf.requires_grad_(tensor.requires_grad)
-
-    def take(self) -> Tensor | None:
-        """The gradients of all leaves as one vector, once."""
-        found = {name: leaf.grad for name, leaf in self.leaves.items()}
-        if all(gradient is None for gradient in found.values()):
-            return None
-        full = {n: torch.zeros_like(self.leaves[n]) if g is None else g for n, g in found.items()}
-        for leaf in self.leaves.values():
-            leaf.grad = None
-        return self.layout.flatten(full)
-
-
 class _Leave(torch.autograd.Function):
     """The weights as they are: the backward pass comes here last, with what it has for them."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, gathered: _Gathered) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, layout: Layout, leaves: dict[str, Tensor]) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.gathered = gathered
+        ctx.layout, ctx.leaves = layout, leaves
         return weights.view_as(weights)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, None]:
-        own = ctx.gathered.take()
-        if own is None or gradient is None:
-            return gradient if own is None else own, None
-        return gradient + own.to(gradient), None
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, None, None]:
+        found = {name: (leaf, leaf.grad) for name, leaf in ctx.leaves.items()}
+        if all(grad is None for _, grad in found.values()):
+            return gradient, None, None
+        full = {n: torch.zeros_like(one) if g is None else g for n, (one, g) in found.items()}
+        for leaf in ctx.leaves.values():
+            leaf.grad = None
+        own = ctx.layout.flatten(full)
+        return own if gradient is None else gradient + own.to(gradient), None, None
 
 
 def reentrant(total: Tensor) -> bool:

@@ -6,11 +6,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_map_only
 
 from bayesdiv.compute.devices import has_gpu, seen_to_fail
@@ -59,13 +60,6 @@ class Epoch(NamedTuple):
 
 class Diverged(RuntimeError):
     """Raised when a loss is NaN or infinite; names the batch, the term and what to do."""
-
-
-class Schedule(Protocol):
-    """A schedule of the learning rate, such as those of torch."""
-
-    def step(self) -> None:
-        """Advance by one update."""
 
 
 def default_device() -> torch.device:
@@ -141,7 +135,7 @@ def fit(
     seed: int | None = None,
     seeding: Callable[[int, int], int] = own_draws,
     step: Step | None = None,
-    schedule: Schedule | None = None,
+    schedule: LRScheduler | None = None,
     unpack: Unpack = pair,
     transform: Callable[[nn.Module], nn.Module] | None = None,
     autocast: torch.dtype | None = None,
@@ -159,8 +153,7 @@ def fit(
     Args:
         model: a `Bayesian`, a module with some inside, a stack of trials, or a deterministic one.
         objective: the loss.
-        batches: `Batches`, a loader of torch, or any iterable; iterated once per epoch,
-            `set_epoch` called if there is one.
+        batches: `Batches`, a loader of torch, or any iterable, whose `set_epoch` is called.
         optimizer: over the parameters of both model and objective.
         epochs: how many in total.
         first: how many are done already, to resume from a saved state.
@@ -168,8 +161,7 @@ def fit(
         seeding: what several processes draw their weights from: `own_draws` or `same_draws`.
         step: one update, `Eager()` if None, or `Recorded()`.
         schedule: of the learning rate, stepped after each update.
-        unpack: from what a loader yields to inputs and targets, `pair` if they are two;
-            `bd.labelled("labels")` for mappings.
+        unpack: from what a loader yields to inputs and targets, such as `bd.labelled("labels")`.
         transform: applied to the loss module once, such as `torch.compile`.
         autocast: the dtype of activations and drawn weights inside the network, such as
             torch.bfloat16; parameters, loss and divergence keep theirs.
