@@ -55,7 +55,7 @@ def save(
 
     Args:
         path: of the file; an existing one is replaced.
-        net: the model, Bayesian or with Bayesian modules inside.
+        net: the model.
         objective: its loss, for the noise level, the multiplier of a `Constraint` and the epoch.
         optimizer: any of torch's.
         scheduler: of the learning rate, or anything with `state_dict` and `load_state_dict`.
@@ -103,13 +103,6 @@ def load(
 
     Everything is checked before anything is changed: version, checksum, layout, posterior, prior,
     likelihood, names, shapes and dtypes.
-
-    Args:
-        path: of the file.
-        into: a model made as the saved one was.
-        objective: gets its state and its epoch back, if given; so do the others.
-        optimizer: over the same parameters in the same order.
-        scheduler: of the same kind.
 
     Returns:
         The calibration that was saved with the model, such as `bd.export` takes.

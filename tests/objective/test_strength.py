@@ -7,7 +7,6 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.objective.strength import as_strength
 
 NOISE, ROWS, STEPS = 0.5, 30, 2500
 PRIOR = bd.Prior(Normal, loc=0.0, scale=1.0)
@@ -85,7 +84,8 @@ def test_a_constraint_with_one_multiplier_for_a_stack_is_refused():
 
 def test_every_strength_reports_what_the_loss_takes():
     each = [2.0, torch.tensor([1.0, 3.0]), bd.WarmUp(4, 8.0), bd.Constraint(0.1, initial=2.0)]
-    for strength in map(as_strength, each):
+    for given in each:
+        strength = bd.Objective(bd.Gaussian(), num_data=1, strength=given).strength
         strength.begin(0)
         value = torch.as_tensor(strength.value()).mean().item()
         assert strength.report() == pytest.approx(value) == pytest.approx(2.0)

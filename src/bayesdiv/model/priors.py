@@ -204,10 +204,8 @@ class WeightDecayPrior:
         σ_p² = strength · pull / (num_data · decay)
 
     SGD with weight decay w moves a weight by -w m per unit of learning rate; the divergence moves
-    it by -(strength/num_data) ∂D/∂m. For KL the two are equal when σ_p² = strength/(num_data · w).
-    Along this curve the pull stays that of SGD while the noise shrinks with the strength, which is
-    the trade of accuracy against calibration. Other divergences pull by the factor `pull`, which
-    depends on how narrow the posterior is: state where the two are to agree.
+    it by -(strength/num_data) ∂D/∂m, which for KL is m/σ_p². Other divergences pull by the factor
+    `pull`, which depends on how narrow the posterior is: state where the two are to agree.
 
     Args:
         decay: of an SGD that trains this network well, such as 5e-4.

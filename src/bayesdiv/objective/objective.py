@@ -22,7 +22,7 @@ from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.objective.in_turn import Part, gradients_by_backward, gradients_of, in_turn
-from bayesdiv.objective.strength import Strength, WarmUp, as_strength
+from bayesdiv.objective.strength import Fixed, Strength, WarmUp
 
 # Weights whose prior is kept as a vector between steps; that of more is made again in each.
 SMALL = 1 << 20
@@ -113,7 +113,7 @@ class Objective(nn.Module):
         self.divergence = KL() if divergence is None else divergence
         self.divergence_given = divergence is not None  # and not the default
         self.num_data = num_data
-        self.strength = as_strength(strength)
+        self.strength = strength if isinstance(strength, Strength) else Fixed(strength)
         self.samples = samples
         self.estimator = Auto() if estimator is None else estimator
         self.over = over

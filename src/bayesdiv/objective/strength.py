@@ -35,12 +35,16 @@ class Strength(nn.Module, ABC):
 
 
 class Fixed(Strength):
-    """A number, or a tensor with one per trial of a stack."""
+    """A number, a tensor with one per trial of a stack, or what a `WarmUp` has in the epoch."""
 
     each: Tensor
 
-    def __init__(self, strength: float | Tensor) -> None:
+    def __init__(self, strength: "float | Tensor | WarmUp") -> None:
         super().__init__()
+        self.plan = strength if isinstance(strength, WarmUp) else None
+        # In a tensor: a compiled step would be compiled again for every other number, and a
+        # recorded one would keep the first.
+        strength = torch.tensor(strength.value(0)) if isinstance(strength, WarmUp) else strength
         given = torch.as_tensor(strength)
         if not bool(((given >= 0) & given.isfinite()).all()):
             raise ValueError(f"strength must be finite and not negative, got {strength}")
@@ -49,6 +53,10 @@ class Fixed(Strength):
 
     def value(self) -> float | Tensor:
         return self.each if self.number is None else self.number
+
+    def begin(self, epoch: int) -> None:
+        if self.plan is not None:
+            self.each.fill_(self.plan.value(epoch))
 
     def check(self, trials: torch.Size) -> None:
         if self.each.dim() and self.each.shape != trials:
@@ -84,19 +92,6 @@ class WarmUp:
     def value(self, epoch: int) -> float:
         """The strength in an epoch, counted from 0."""
         return self.strength * min(1.0, (epoch + 1) / self.epochs)
-
-
-class Rising(Fixed):
-    """The strength that a `WarmUp` has in the current epoch."""
-
-    def __init__(self, plan: WarmUp) -> None:
-        # In a tensor: a compiled step would be compiled again for every other number, and a
-        # recorded one would keep the first.
-        super().__init__(torch.tensor(plan.value(0)))
-        self.plan = plan
-
-    def begin(self, epoch: int) -> None:
-        self.each.fill_(self.plan.value(epoch))
 
 
 class Constraint(Strength):
@@ -150,10 +145,3 @@ class Constraint(Strength):
                 f"a Constraint must have one multiplier per trial, shape {tuple(trials)}, got "
                 f"{tuple(self.trials)}: give initial=torch.ones({trials.numel()})"
             )
-
-
-def as_strength(strength: float | Tensor | WarmUp | Strength) -> Strength:
-    """Any way to give a strength, behind the one protocol."""
-    if isinstance(strength, Strength):
-        return strength
-    return Rising(strength) if isinstance(strength, WarmUp) else Fixed(strength)

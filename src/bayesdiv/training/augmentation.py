@@ -71,13 +71,8 @@ class Cutout:
 class Prepare(nn.Module):
     """What images go through before a network: numbers around 0, and in training random changes.
 
-    Put it in front: `nn.Sequential(Prepare(…), network)`. In evaluation mode nothing is random.
-
-    Args:
-        mean: of each channel, of images with values from 0 to 1.
-        scale: standard deviation of each channel.
-        changes: applied in this order, in training mode only.
-        dtype: of the images that come out.
+    Put it in front: `nn.Sequential(Prepare(…), network)`. Mean and scale are those of each channel,
+    of images with values from 0 to 1. In evaluation mode nothing is changed at random.
 
     Examples:
         >>> prepare = Prepare([0.5], [0.5], changes=[Crop(4), Flip()])

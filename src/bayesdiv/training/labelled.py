@@ -18,10 +18,7 @@ class Labelled(nn.Module):
     probabilities over the draws; the predictive mean where targets are numbers. This is what the
     `Trainer` of transformers asks of a model, so that its evaluation is that of the posterior.
 
-    Args:
-        model: a `Bayesian`, or a module with some inside.
-        objective: its loss; its way to run several draws is that of evaluations too.
-        samples: weight draws of an evaluation.
+    An evaluation runs `samples` draws in the way of the objective.
 
     Examples:
         >>> import torch, bayesdiv as bd
@@ -49,21 +46,16 @@ class Labelled(nn.Module):
             if labels is None:
                 raise ValueError(f"a batch must have labels in training, got {sorted(inputs)}")
             return {"loss": self.objective(self.model, inputs, labels).total}
-        objective = self.objective
+        likelihood, over = self.objective.likelihood, self.objective.over
+        outputs = self.objective.outputs
         predictive = predict(
-            self.model,
-            objective.likelihood,
-            inputs,
-            self.samples,
-            over=objective.over,
-            outputs=objective.outputs,
+            self.model, likelihood, inputs, self.samples, over=over, outputs=outputs
         )
         made = predictive.probabilities.log() if predictive.discrete else predictive.mean
         if labels is None:
             return {"logits": made}
-        likelihood = objective.likelihood
         counted = likelihood.counted(labels) if isinstance(likelihood, Likelihood) else None
         if counted is None:
             return {"loss": -predictive.log_prob(labels).mean(), "logits": made}
-        each = predictive.log_prob(labels.where(counted, 0))
-        return {"loss": -each[counted].mean(), "logits": made}
+        each = predictive.log_prob(labels.where(counted, 0))[counted]
+        return {"loss": -each.mean(), "logits": made}

@@ -8,8 +8,6 @@ from torch.optim import Optimizer
 
 from bayesdiv.model.bayesian import bayesian_modules
 
-_MEANS = ("loc",)
-
 
 def parameter_groups(
     model: nn.Module,
@@ -29,8 +27,8 @@ def parameter_groups(
     Args:
         model: with Bayesian modules inside, or none.
         objective: its loss.
-        loc: settings for the means, such as `{"lr": 1e-3, "weight_decay": 5e-4}`.
-        rho: for everything else that a posterior learns: scales, factors of a covariance.
+        loc: settings for the means.
+        rho: for all else that a posterior learns: scales, factors of a covariance.
         noise: for the parameters of the objective.
         others: for the weights of the model that are not random.
 
@@ -70,8 +68,6 @@ def decayed_spreads(model: nn.Module, optimizer: Optimizer) -> float:
 
 def _of_posteriors(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Means and all else that posteriors learn, each once."""
-    found: tuple[dict[int, nn.Parameter], dict[int, nn.Parameter]] = ({}, {})
-    for module in bayesian_modules(model):
-        for name, parameter in module.posterior.named_parameters():
-            found[name.rpartition(".")[2] not in _MEANS][id(parameter)] = parameter
-    return list(found[0].values()), list(found[1].values())
+    posteriors = nn.ModuleList(module.posterior for module in bayesian_modules(model))
+    named = [(name.rpartition(".")[2], own) for name, own in posteriors.named_parameters()]
+    return [p for name, p in named if name == "loc"], [p for name, p in named if name != "loc"]
