@@ -786,12 +786,10 @@ def test_an_unseen_category_is_refused_with_column_value_and_row(encoder):
         encoder.encode(new)
 
 
-def test_missing_values_in_new_rows_are_refused_with_rows_and_column(encoder):
+def test_missing_values_in_new_rows_are_refused_with_row_and_column(encoder):
     new = houses(20)
     new.loc[[0, 3, 4, 5, 8, 9, 12], "area"] = np.nan
-    with pytest.raises(
-        DataError, match=r"7 missing in column 'area', in row 1, 4, 5, 6, 9, \.\.\."
-    ):
+    with pytest.raises(DataError, match="column 'area' must hold numbers, got 'nan' in row 1"):
         encoder.encode(new)
 
 

@@ -50,14 +50,6 @@ class Encoder:
     def encode(self, frame: "DataFrame") -> Tensor:
         """Rows as x, (rows, *shape); columns that the encoder does not know are ignored."""
         used = self._used(frame)
-        for column in self.columns:
-            rows = np.flatnonzero(used[column.name].isna()) + 1
-            if len(rows) and column.fill is None:
-                places = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-                raise DataError(
-                    f"no value may be missing, got {len(rows)} missing in column {column.name!r}, "
-                    f"in row {places}: fill them or drop those rows"
-                )
         parts = [column.encode(used[column.name]) for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
 

@@ -159,7 +159,7 @@ def _columns(one: Tested) -> Iterator[list[str]]:
 
 def unusual(known: Sequence[Tested]) -> Html:
     """The uncertainty of test rows beside that of rows made to be unlike them."""
-    values, cells, what = [], [], "pictures" if known[0].pictures else "rows"
+    values, cells, what = [], [], known[0].what
     for one in known:
         sets = _sets(one, what)
         usual = _epistemic(one, sets[f"test {what}"])

@@ -70,11 +70,6 @@ def plain(value: object) -> str:
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def problem(text: str) -> Html:
-    """A paragraph on what is not as it should be."""
-    return element("p", text, class_="problem")
-
-
 def data_uri(content: bytes, kind: str) -> str:
     """A file inside an address, such as an image."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

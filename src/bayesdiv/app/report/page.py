@@ -11,17 +11,7 @@ from torch import Tensor
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.report import classes, columns, network, quantities, reading, scores
 from bayesdiv.app.report.charts import framed
-from bayesdiv.app.report.markup import (
-    Html,
-    data_uri,
-    element,
-    joined,
-    note,
-    plain,
-    problem,
-    section,
-    table,
-)
+from bayesdiv.app.report.markup import Html, data_uri, element, joined, note, plain, section, table
 from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
@@ -51,7 +41,8 @@ def on_runs(runs: Sequence[Run], known: Sequence[Tested], lost: str = "") -> str
         parts += [columns.unusual(known), columns.overview(known[0])]
     if lost:
         said = "The data could not be loaded again, so this page has no verdict, no calibration "
-        parts += [problem(f"{said}and no examples: {lost}."), scores.compared(runs, {}, {})]
+        parts.append(element("p", f"{said}and no examples: {lost}.", class_="problem"))
+        parts.append(scores.compared(runs, {}, {}))
     parts += [network.training(runs), network.posterior(runs), network.settings(runs, known)]
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
@@ -75,13 +66,13 @@ def _examples(known: Sequence[Tested], kind: ModuleType) -> Html:
         for one in known
     ]
     means = table("The two parts of the uncertainty", head, cells)
-    shown, what = [], "picture" if first.pictures else "row"
+    shown = []
     for one in known:
         shown.append(element("h3", one.run.label))
         lines, orders = kind.listed(one)
         for title, order in orders.items():
             rows, draw = order[:ROWS].tolist(), _pictures if one.pictures else _rows
-            none = note(f"No test {what} was misclassified.")
+            none = note(f"No test {one.what[:-1]} was misclassified.")
             shown += [element("h4", title), draw(one, rows, lines, title) if rows else none]
     return section("Least sure and most wrong", note(said), means, *shown, kind=kind.NAME)
 

@@ -85,6 +85,11 @@ class Tested:
         """Whether a row is an image."""
         return len(self.splits.shape) == 3
 
+    @property
+    def what(self) -> str:
+        """What its rows are called."""
+        return "pictures" if self.pictures else "rows"
+
     @cached_property
     def files(self) -> tuple[str, ...]:
         """The file of each picture below the folder of the data; none where that is not known."""

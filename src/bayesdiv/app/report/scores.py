@@ -91,7 +91,7 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     draws = sorted({one.predictive.samples for one in known})
     drawn = f"{' or '.join(map(str, draws))} weight draw{'s' * (draws != [1])}"
     unseen = " that training never used" if first.part is first.splits.test else ""
-    rows = _rows(first)
+    rows = first.what
     began = (
         f"From {first.splits.num_data:,} training {rows} the network{'s' * (count > 1)} learned to "
         f"{what}. Every figure, curve and table below is of {len(first.y):,} {rows} of "
@@ -107,10 +107,6 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     if count > 1:
         said.append(element("p", _between(task, known, own)))
     return section("Verdict", element("div", said, class_="verdict"))
-
-
-def _rows(one: Tested) -> str:
-    return "pictures" if one.pictures else "rows"
 
 
 def _same_rows(one: Tested, other: Tested) -> bool:
@@ -156,14 +152,14 @@ def _calibrated(one: Tested) -> tuple[str, bool]:
         if "rows" in each:
             same = each["sha256"] == calibrated.digest(*one.part)
             judged = judged and not same
-            what = f"{'these very' if same else 'the'} {each['rows']:,} "
-            source = f" of {Path(each['source']).name}" if each["source"] else ""
-            what += f"{_rows(one)}{source}" if source else f"test {_rows(one)}"
+            source = Path(each["source"]).name if each["source"] else ""
+            which = f"{one.what} of {source}" if source else f"test {one.what}"
+            what = f"{'these very' if same else 'the'} {each['rows']:,} {which}"
         parts.append(f"{each['kind']}, fitted to {what}")
     said = f"It is calibrated ({'; '.join(parts)})." if parts else ""
     if not judged:
         said += " How well its intervals or probabilities hold on them therefore proves nothing: "
-        said += f"only {_rows(one)} that neither training nor calibration used can show that."
+        said += f"only {one.what} that neither training nor calibration used can show that."
     return said, judged
 
 
