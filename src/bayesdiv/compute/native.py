@@ -12,6 +12,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -39,9 +40,7 @@ def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) 
 
 def looked_up(mixture: Mixture) -> TotalRule:
     """The same as the table's own rule, in one pass over the weights."""
-    found = library()
-    if found is None:
-        raise RuntimeError("the machine code is not there: ask `library` first")
+    found = cast(ctypes.CDLL, library())
     rows, bound, chunk = table.packed(mixture), float(mixture.bound), found.chunk_size()
     sizes = [table.LOWEST, table.HIGHEST, table.STEPS, table.FARTHEST, table.COLUMNS]
     grid = torch.tensor(sizes, dtype=torch.float32, device="cpu")

@@ -141,11 +141,9 @@ class MonteCarlo(Estimator):
             check_learned(alpha)
         q, p = at_least_single(q), at_least_single(p)
         shape = common_shape(q.batch_shape, p.batch_shape)
-        learned = torch.is_grad_enabled() and q.has_rsample
         missing = self.samples - (0 if weights is None else len(weights))
         if missing > 0:
-            draw = q.expand(shape).rsample if learned else q.expand(shape).sample
-            more = draw(torch.Size([missing]))
+            more = _draws(q, shape, missing)
             weights = more if weights is None else torch.cat([weights.to(more.dtype), more])
         weights = cast(Tensor, weights)
         if weights.requires_grad and not whole_line(p):
@@ -153,7 +151,8 @@ class MonteCarlo(Estimator):
                 f"samples give a wrong gradient against {type(p).__name__}, whose density has an "
                 "edge: use Quadrature(), or Exact() with JSA"
             )
-        at_q, at_p = _drawn(q, p, weights), cast(Points, _Later(lambda: self._at_p(q, p)))
+        at_p = _Later(lambda: _drawn(q, p, _draws(p, shape, self.samples)))
+        points = _drawn(q, p, weights), cast(Points, at_p)
         # Where q has the larger scale, or standard deviation if one of them has no scale.
         sides = [getattr(d, "scale", None) for d in (q, p)]
         if not (whole_line(q) and whole_line(p)) or None in sides:
@@ -161,14 +160,15 @@ class MonteCarlo(Estimator):
         one, two = (cast(Tensor, side).detach() for side in sides)
         wider = one > two
         if type(divergence).estimate_wide is Divergence.estimate_wide or not any_of(wider):
-            return divergence.estimate(at_q, at_p)
-        narrow, wide = divergence.estimate(at_q, at_p), divergence.estimate_wide(at_q, at_p)
-        return torch.where(wider, wide, narrow)
+            return divergence.estimate(*points)
+        return torch.where(wider, divergence.estimate_wide(*points), divergence.estimate(*points))
 
-    def _at_p(self, q: Distribution, p: Distribution) -> Points:
-        wide = p.expand(common_shape(q.batch_shape, p.batch_shape))
-        draw = wide.rsample if wide.has_rsample and torch.is_grad_enabled() else wide.sample
-        return _drawn(q, p, draw(torch.Size([self.samples])))
+
+def _draws(distribution: Distribution, shape: torch.Size, count: int) -> Tensor:
+    """So many, through which gradients go where they can."""
+    wide = distribution.expand(shape)
+    draw = wide.rsample if wide.has_rsample and torch.is_grad_enabled() else wide.sample
+    return cast(Tensor, draw(torch.Size([count])))
 
 
 def _drawn(q: Distribution, p: Distribution, weights: Tensor) -> Points:

@@ -134,7 +134,9 @@ def _terms(block: Standard, parts: _Parts) -> Terms:
     # Two factors of y, and of 1/ρ - 1, as either may overflow.
     factors, inverse_factors = (excess, excess + 2), (-excess / ratio, (excess + 2) / ratio)
     value = _rest(f, factors, log_square, near) + _rest(g, inverse_factors, -log_square, near)
-    d_log_ratio = _product(factors, f) - _product(inverse_factors, g)
+    # f² y and g² (1/ρ - 1), which need not overflow where y does.
+    rise, fall = ((w * a) * (w * b) for w, (a, b) in ((f, factors), (g, inverse_factors)))
+    d_log_ratio = rise - fall
     if beta is None:
         value = value + (0.5 * f * delta) * (f * delta) + (0.5 * g * far) * (g * far)
         d_delta, d_log_ratio = f**2 * delta + g**2 * far / ratio, d_log_ratio - (g * far).square()
@@ -183,11 +185,6 @@ def _rest(
     if near is None:
         return direct
     return torch.where(near, half * minus_log1p_near(factors[0] * factors[1]), direct)
-
-
-def _product(factors: tuple[Tensor, Tensor], weight: Number) -> Tensor:
-    """weight² y, which need not overflow where y does."""
-    return (weight * factors[0]) * (weight * factors[1])
 
 
 closed_form.register(WeightedKL, Normal, Normal)(OnePass(weighted_kl_terms))
