@@ -1,7 +1,7 @@
 """Configs looked at before they are read: what they may name, and how much they may hold."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,12 @@ def check(arguments: Sequence[str]) -> None:
     A class of another package that a config names is imported, and importing runs its code. It must
     be named on the command line too.
     """
-    for given in _configs(arguments):
+    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        spelt, equal, rest = option.partition("=")
+        # An unambiguous beginning of an option is the option.
+        if len(spelt) <= 3 or not OPTION.startswith(spelt):
+            continue
+        given = rest if equal else value
         content = _content(given)
         named = str(content.get("divergence")) if isinstance(content, dict) else ""
         for name in re.findall(r"[^\W\d][\w.]*", named):  # JSA of JSA:0.3
@@ -28,15 +33,6 @@ def check(arguments: Sequence[str]) -> None:
                     f"a config must not name code outside bayesdiv, got {name}: give it on the "
                     f"command line, as in --divergence {name}"
                 )
-
-
-def _configs(arguments: Sequence[str]) -> Iterator[str]:
-    """What is given as a config, by either spelling."""
-    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equal, rest = option.partition("=")
-        # An unambiguous beginning of an option is the option.
-        if len(name) > 3 and OPTION.startswith(name):
-            yield rest if equal else value
 
 
 def _content(given: str) -> Any:

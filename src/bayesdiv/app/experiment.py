@@ -12,7 +12,7 @@ from torch.distributions import Categorical
 
 from bayesdiv.app.data.images import CEILING
 from bayesdiv.app.data.splits import DataError, Part, Splits
-from bayesdiv.app.image_recipe import IMAGES, FineTuning, ImageRecipe
+from bayesdiv.app.image_recipe import FineTuning, ImageRecipe
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.conv import Conv
 from bayesdiv.app.nets.mlp import MLP
@@ -22,7 +22,7 @@ from bayesdiv.app.recipe import TABLES, halved, scheduled
 from bayesdiv.app.task import Task
 from bayesdiv.calibration import Levels, Saved, Spread, Temperature
 from bayesdiv.compute.streams import drawing, seeded
-from bayesdiv.divergence import JSA, Divergence
+from bayesdiv.divergence import Divergence
 from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
 from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
@@ -279,25 +279,16 @@ def built(
     whole = settled(training, splits.num_data, splits.shape)
     if (weights is None) != (training.pretrained is None):
         raise ValueError("a pretrained network must be given with its weights, got one of the two")
-    recipe = recipe_for(splits, training)
-    return build(recipe, splits.task, divergence, whole, splits.num_data, weights)
-
-
-def recipe_for(splits: Splits, training: Training) -> Recipe:
-    """The network that suits the data: convolutions for images, else an MLP."""
     shape, outputs = splits.shape, splits.task.outputs
     if splits.encoder is not None and training.net != "conv":
         raise DataError(f"net must be left out for a table, got {training.net}: it is for pictures")
     if len(shape) != 3:
-        return MLP(shape[0], outputs, training.hidden)
-    if splits.encoder is None:
-        return Pictured.of(training.net, splits.train.x, outputs)
-    return Conv((shape[0], shape[1], shape[2]), outputs)
-
-
-def usual_divergence(training: Training) -> Divergence:
-    """What holds the weights near the prior where nothing is said."""
-    return IMAGES.divergence if training.net != "conv" else JSA(0.3)
+        recipe: Recipe = MLP(shape[0], outputs, training.hidden)
+    elif splits.encoder is None:
+        recipe = Pictured.of(training.net, splits.train.x, outputs)
+    else:
+        recipe = Conv((shape[0], shape[1], shape[2]), outputs)
+    return build(recipe, splits.task, divergence, whole, splits.num_data, weights)
 
 
 def build(

@@ -72,10 +72,6 @@ def write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _without_links(path: str, flags: int) -> int:
-    return os.open(path, flags | NO_LINKS, 0o666)
-
-
 def write_json(path: Path, content: object) -> None:
     """Write JSON, readable by people too."""
     write(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
@@ -220,8 +216,8 @@ def check_format(path: Path, told: Mapping[str, Any]) -> None:
 
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:
     """Add one line to a run's history; what was there is never rewritten."""
-    path = folder / HISTORY
-    with reported(path, "written"), open(path, "ab", opener=_without_links) as file:
+    path, how = folder / HISTORY, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINKS
+    with reported(path, "written"), os.fdopen(os.open(path, how, 0o666), "ab") as file:
         file.write(f"{json.dumps(line)}\n".encode())
 
 

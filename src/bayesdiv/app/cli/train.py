@@ -8,8 +8,9 @@ from torch import Tensor
 from bayesdiv.app import options
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
-from bayesdiv.app.experiment import usual_divergence
+from bayesdiv.app.image_recipe import IMAGES
 from bayesdiv.app.settings import restore
+from bayesdiv.divergence import JSA
 from bayesdiv.model.bayesianize import plain
 
 
@@ -32,7 +33,8 @@ def train(settings: Namespace) -> None:
     """Train one network and write a run."""
     given, folder = settings.divergence, Path(settings.out)
     splits, training = options.prepared(settings)
-    divergence = usual_divergence(training) if given is None else options.named(given)
+    usual = JSA(0.3) if training.net == "conv" else IMAGES.divergence
+    divergence = usual if given is None else options.named(given)
     with Pace() as pace:
         tell = pace.teller(given or repr(divergence), training.epochs)
         _, result = trainings.train(
