@@ -191,8 +191,8 @@ def in_short(results: list[Result], case: str) -> str:
     if None in against.values():
         return ""
     lines = [
-        f"- **{HEADINGS[case]}.** The best of ours is {title}: NLL {ours[best]:.3f} where SGD has "
-        f"{mean['sgd']:.3f} ({compared(against['nll'], '.3f', -1)}), ECE "
+        f"- **{HEADINGS[case]}.** Our best divergence is {title}: NLL {ours[best]:.3f} where SGD "
+        f"has {mean['sgd']:.3f} ({compared(against['nll'], '.3f', -1)}), ECE "
         f"{_mean(results, best, 'ece'):.3f} where SGD has {_mean(results, 'sgd', 'ece'):.3f} "
         f"({compared(against['ece'], '.3f', -1)}), accuracy "
         f"{100 * _mean(results, best, 'accuracy'):.1f} % where SGD has "
