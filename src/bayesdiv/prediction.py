@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,14 +85,14 @@ def predict(
         posteriors = [module.q() for module in bayesian_modules(model)]
         shapes = [q.batch_shape + q.event_shape for q in posteriors]
         axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
-        parts = [part for one in given for part in _parts(one, axis, batch_size)]
         few = _at_a_time(model, sum(shape.numel() for shape in shapes), device)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         drawn = (draw_weights(model, count, posteriors) for count in counts)
         groups = (tuple(weights.detach() for weights in group) for group in drawn)
         with torch.set_grad_enabled(wanted):
-            return Predictive(likelihood(_outputs(model, parts, axis, groups, over, outputs)))
+            made = _outputs(model, given, axis, batch_size, groups, over, outputs)
+            return Predictive(likelihood(made))
 
 
 def predict_at(
@@ -128,8 +129,7 @@ def predict_at(
         if inside is not None:
             convert = lambda t: t.to(inside) if t.is_floating_point() else t  # noqa: E731
             given = tree_map_only(Tensor, convert, given)
-        parts = [part for one in given for part in _parts(one, axis, batch_size)]
-        made = _outputs(model, parts, axis, [kept], over, outputs)
+        made = _outputs(model, given, axis, batch_size, [kept], over, outputs)
         return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
 
 
@@ -141,6 +141,8 @@ def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inp
         paired = isinstance(batch, list | tuple) and len(batch) < 3
         inputs = unpack(batch)[0] if unpack is not None else batch[0] if paired else batch
         found.append(tree_map_only(Tensor, lambda t: t.to(device), inputs))
+    if not found or any(not sum(leaf.numel() for leaf in leaves(x)[:1]) for x in found):
+        raise ValueError("there must be at least one row to predict, got 0")
     return found, torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves(found))
 
 
@@ -171,29 +173,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                 module.training = training
 
 
-def _parts(x: Inputs, axis: int, batch_size: int | None) -> list[Inputs]:
-    tensors = leaves(x)
-    if not tensors or tensors[0].shape[axis] == 0:
-        raise ValueError("there must be at least one row to predict, got 0")
-    rows = tensors[0].shape[axis]
-    size = batch_size or rows
-
-    def part(start: int) -> Inputs:
-        count = min(size, rows - start)
-        return tree_map_only(Tensor, lambda leaf: leaf.narrow(axis, start, count), x)
-
-    return [part(start) for start in range(0, rows, size)]
-
-
 def _outputs(
     model: nn.Module,
-    parts: list[Inputs],
+    given: list[Inputs],
     axis: int,
+    batch_size: int | None,
     groups: Iterable[Weights],
     over: Over | None,
     outputs: Outputs | None,
 ) -> Tensor:
-    """Outputs of all groups of draws for all parts of the rows, (samples, …, batch, …)."""
+    """Outputs of all groups of draws for all rows, (samples, …, batch, …)."""
+    parts: list[Inputs] = []
+    for x in given:
+        rows = leaves(x)[0].shape[axis]
+        for at in torch.arange(rows).split(batch_size or rows):
+            cut = partial(torch.narrow, dim=axis, start=int(at[0]), length=len(at))
+            parts.append(tree_map_only(Tensor, cut, x))
     if over is None and busy(parts[0]) and all_random(model):
         over = Looped()  # draw by draw where one of them keeps a CPU busy
     return torch.cat(
