@@ -11,8 +11,8 @@ These are the paper's closed forms with full covariances; for diagonal ones they
 weights. With R = diag(a) + B Bᵀ of rank r every term costs O(n r²) by the determinant lemma.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -78,20 +78,17 @@ def total(
             "each other: use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
         )
     pair = _standardised(q, p)
-    if pair is not None:
-        if isinstance(simple, KL):
-            return pair.kl()
-        if isinstance(simple, ReverseKL):
-            return pair.reverse_kl()
-        a = _each(simple.alpha)
-        both = (1 - a) ** 2 * pair.kl() + a**2 * pair.reverse_kl()
-        return both + pair.log_z(simple.alpha) if isinstance(simple, JSG) else both
-    if isinstance(simple, JSG):
+    if pair is None and isinstance(simple, JSG):
         raise ValueError(
             f"{divergence} of all weights together needs two Gaussians, got {type(q).__name__} "
             f"against {type(p).__name__}: use KL or WeightedKL, which draws estimate"
         )
-    return _sampled(simple, q, p, weights)
+    kl, reverse_kl = (pair.kl, pair.reverse_kl) if pair else _sampled(q, p, weights)
+    if isinstance(simple, KL | ReverseKL):
+        return kl() if isinstance(simple, KL) else reverse_kl()
+    a = _each(simple.alpha)
+    both = (1 - a) ** 2 * kl() + a**2 * reverse_kl()
+    return both + pair.log_z(simple.alpha) if pair and isinstance(simple, JSG) else both
 
 
 def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None":
@@ -213,25 +210,26 @@ def _matrix(alpha: float | Tensor) -> float | Tensor:
 
 
 def _sampled(
-    divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
-) -> Tensor:
+    q: Distribution, p: Distribution, weights: Tensor | None
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """Both KLs as means over draws."""
     if not whole_line(p):
         raise ValueError(
             f"draws give a wrong gradient against {type(p).__name__}, whose density has an edge: "
             "use a prior on the whole line, or a MeanField posterior with JSA"
         )
-    if isinstance(divergence, ReverseKL):
+    count = torch.Size([1 if weights is None else len(weights)])
+
+    def kl() -> Tensor:
+        drawn = q.rsample(count) if weights is None else weights
+        return (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
+
+    def reverse_kl() -> Tensor:
         wide = p.expand(common_shape(p.batch_shape, q.batch_shape + q.event_shape))
-        draw = wide.rsample if wide.has_rsample else wide.sample
-        drawn = draw(torch.Size([1 if weights is None else len(weights)]))
+        drawn = (wide.rsample if wide.has_rsample else wide.sample)(count)
         return (log_density(wide, drawn).sum(-1) - q.log_prob(drawn)).mean(0)
-    drawn = q.rsample(torch.Size([1])) if weights is None else weights
-    forward = (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
-    if isinstance(divergence, KL):
-        return forward
-    a = _each(cast(WeightedKL, divergence).alpha)
-    reverse = _sampled(ReverseKL(), q, p, weights)
-    return (1 - a) ** 2 * forward + a**2 * reverse
+
+    return kl, reverse_kl
 
 
 def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:
