@@ -41,7 +41,6 @@ class Temperature(Saved):
         return cls(_least(y, lambda value: _nll(cls(value)(predictive), y), 1e2, 1e-5))
 
     def __call__(self, predictive: Predictive) -> Predictive:
-        """The prediction at this temperature."""
         conditional = predictive.conditional
         if not isinstance(conditional, Categorical | Bernoulli):
             raise ValueError("a temperature needs targets that are classes, got numbers")

@@ -114,7 +114,6 @@ class Levels(Saved):
         return Intervals(level, self.score, thresholds)
 
     def __call__(self, predictive: Predictive) -> "Promised":
-        """The same prediction with conformal intervals or sets."""
         return Promised(predictive.conditional, self)
 
 
@@ -125,7 +124,6 @@ class Promised(Predictive):
     levels: Levels
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """The conformal interval."""
         if self.levels.score is None:
             return super().interval(level)  # which says that classes have none
         return cast(Intervals, self.levels.kept(level))(self)

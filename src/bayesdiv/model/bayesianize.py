@@ -11,16 +11,15 @@ from torch.nn.parameter import is_lazy
 from bayesdiv.model.bayesian import Bayesian, Group, Grouped, Whole, bayesian_modules
 from bayesdiv.model.layout import Layout, Where, unfrozen
 from bayesdiv.model.placeholders import emptied, filled
-from bayesdiv.model.posteriors.base import LaidOut, PosteriorFor
+from bayesdiv.model.posteriors.base import PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import PriorFor, prior_scale
 
 _Chosen = Sequence[tuple[str, nn.Parameter]]
-_Family = PosteriorFor | LaidOut
 
 
 class _Options(TypedDict, total=False):
-    posterior: _Family
+    posterior: PosteriorFor
     where: Where
     start: float
 
@@ -45,7 +44,7 @@ def bayesianize(
     module: nn.Module,
     prior: nn.Module | PriorFor,
     *,
-    posterior: _Family = MeanField,
+    posterior: PosteriorFor = MeanField,
     where: Where = unfrozen,
     start: float = 0.1,
     by: Callable[[str], Hashable] | None = None,
@@ -111,7 +110,7 @@ def bayesianize(
 
 
 def _distributions(
-    chosen: _Chosen, prior: nn.Module | PriorFor, posterior: _Family, start: float
+    chosen: _Chosen, prior: nn.Module | PriorFor, posterior: PosteriorFor, start: float
 ) -> tuple[Layout, nn.Module, nn.Module]:
     layout = Layout.of(chosen)
     loc = layout.flatten({name: parameter.detach() for name, parameter in chosen})
@@ -124,7 +123,8 @@ def _distributions(
             f"{scale.shape[-1]}: give a function of layout and weights that makes it"
         )
     scale = start * scale.expand_as(loc)
-    q = posterior.laid_out(layout) if isinstance(posterior, LaidOut) else posterior
+    # A choice such as `Ensemble` looks at the weight tensors one by one.
+    q = posterior.laid_out(layout) if hasattr(posterior, "laid_out") else posterior
     return layout, q(loc, scale), made.to(loc)
 
 

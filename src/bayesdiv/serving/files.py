@@ -110,8 +110,10 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
         )
     with torch.no_grad(), _exportable():
         try:
+            if any(node.target in TABLE for node in program.graph.nodes):
+                program = program.run_decompositions(dict(TABLE))
             made = torch.onnx.export(
-                expressed(program),
+                program,
                 dynamo=True,
                 verbose=False,
                 input_names=list(names),
@@ -196,11 +198,3 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.cdist.default: _distances,
     aten._cdist_forward.default: _distances,
 }
-
-
-def expressed(program: ExportedProgram) -> ExportedProgram:
-    """The program with what ONNX lacks replaced, where there is any."""
-    if not any(node.target in TABLE for node in program.graph.nodes):
-        return program
-    found: ExportedProgram = program.run_decompositions(dict(TABLE))
-    return found

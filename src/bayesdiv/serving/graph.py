@@ -41,11 +41,9 @@ class Traceable(Predictive):
     """A predictive whose quantiles take the same steps for any values, as a trace needs it."""
 
     def quantile(self, probability: float) -> Tensor:
-        """Where the distribution function of the mixture reaches `probability`."""
         return self._reached([probability])[0]
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Both ends of the central interval, found side by side."""
         low, high = self._reached([(1 - level) / 2, (1 + level) / 2])
         return low, high
 
@@ -241,7 +239,6 @@ class _Bare(nn.Module):
                 self.places.append(owners)
 
     def with_weights(self, weights: Sequence[Tensor], inputs: Inputs) -> Tensor:
-        """Outputs for one draw."""
         try:
             for owners, tensor in zip(self.places, weights, strict=True):
                 for owner, last in owners:

@@ -1,7 +1,7 @@
 """What a posterior is: a module over one flat vector of weights."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,6 @@ from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.model.layout import Layout
 
 # From the mean and the scale of each weight to a posterior.
 PosteriorFor = Callable[[Tensor, Tensor], nn.Module]
@@ -41,14 +40,6 @@ class Posterior(Protocol):
     @property
     def mean(self) -> Tensor:
         """Where `at_mean` runs the network, (…, weights); usually the mean."""
-
-
-@runtime_checkable
-class LaidOut(Protocol):
-    """A choice of posterior that looks at the weight tensors one by one, such as `Ensemble`."""
-
-    def laid_out(self, layout: Layout) -> PosteriorFor:
-        """The choice for weights of this layout."""
 
 
 def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
