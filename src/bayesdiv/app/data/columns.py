@@ -258,11 +258,7 @@ def label_of(value: object) -> str:
 
 def labels_of(column: "Series") -> tuple[str, ...]:
     """Names of the categories that occur, in ascending order."""
-    values = set(column)
-    try:
-        ordered = sorted(values)
-    except TypeError:  # numbers among text
-        ordered = sorted(values, key=str)
+    ordered = sorted(set(column), key=lambda value: (isinstance(value, str), value))
     return tuple(dict.fromkeys(map(label_of, ordered)))
 
 

@@ -23,11 +23,11 @@ def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
     if not _is_frame(X):
         return None
     frame = cast(Any, X)
-    kinds = [_kind(frame[name]) for name in frame.columns]
-    if all(kind == "number" for kind in kinds) and not frame.isna().to_numpy().any():
+    kinds = {name: frame[name].dtype.kind for name in frame.columns}
+    if all(kind in "iuf" for kind in kinds.values()) and not frame.isna().to_numpy().any():
         return None
-    categories = [name for name, kind in zip(frame.columns, kinds, strict=True) if kind == "text"]
-    numbers = [name for name, kind in zip(frame.columns, kinds, strict=True) if kind != "text"]
+    numbers = [name for name, kind in kinds.items() if kind in "iufbmM"]
+    categories = [name for name in kinds if name not in numbers]
     filled = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
     coded = OneHotEncoder(
         handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False
@@ -58,19 +58,10 @@ def _is_frame(X: object) -> bool:
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
-def _kind(column: Any) -> str:
-    """What a column holds."""
-    kind = getattr(column.dtype, "kind", "O")
-    if kind in "iuf":
-        return "number"
-    return {"b": "bool", "M": "date", "m": "date"}.get(kind, "text")
-
-
 def _column(column: Any) -> Any:
-    kind = _kind(column)
-    if kind in ("number", "bool"):
+    if column.dtype.kind in "iufb":
         return column.astype("float64")
-    if kind == "date":
+    if column.dtype.kind in "mM":
         unit = getattr(column.dtype, "unit", None) or np.datetime_data(column.dtype)[0]
         days = DAY / {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
         return column.astype("int64").where(column.notna(), np.nan) / days
