@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesdiv as bd
-from bayesdiv.app.sklearn.frames import encoded, encoder_for, plain
+from bayesdiv.app.sklearn.frames import encoder_for
 
 QUICK = {"epochs": 8, "members": 2, "samples": 2, "learning_rate": 0.02, "test_samples": 20}
 
@@ -35,8 +35,8 @@ def messy(rows=120, seed=0):
 
 def test_columns_become_the_numbers_that_they_mean():
     frame, _ = messy()
-    encoder = encoder_for(frame).fit(plain(frame))
-    found = pd.DataFrame(encoded(encoder, frame), columns=encoder.get_feature_names_out())
+    encoder = encoder_for(frame).fit(frame)
+    found = pd.DataFrame(encoder.transform(frame), columns=encoder.get_feature_names_out())
     known = frame["sold"].notna()
     days = (frame["sold"] - pd.Timestamp("1970-01-01")).dt.days[known]
     assert np.allclose(found["numbers__sold"][known], days)

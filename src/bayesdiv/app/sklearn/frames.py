@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder
-
-from bayesdiv.app.families import Floats
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 MOST_CATEGORIES = 100  # of a column; the rarest share one
 DAY = 86_400e9  # nanoseconds
@@ -20,54 +19,39 @@ def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
     Numbers, booleans and dates (in days since 1970) have their gaps filled by the median, and a
     column that marks the gaps. Categories have a column each, and a gap is its own category.
     """
-    if not _is_frame(X):
+    if not is_frame(X):
         return None
     frame = cast(Any, X)
     kinds = {name: frame[name].dtype.kind for name in frame.columns}
     if all(kind in "iuf" for kind in kinds.values()) and not frame.isna().to_numpy().any():
         return None
     numbers = [name for name, kind in kinds.items() if kind in "iufbmM"]
-    categories = [name for name in kinds if name not in numbers]
+    texts = [name for name in kinds if name not in numbers]
     filled = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-    coded = OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False
-    )
-    return ColumnTransformer([("numbers", filled, numbers), ("categories", coded, categories)])
+    few = {"handle_unknown": "infrequent_if_exist", "max_categories": MOST_CATEGORIES}
+    floats, words = (FunctionTransformer(f, feature_names_out="one-to-one") for f in (_days, _text))
+    coded = make_pipeline(words, OneHotEncoder(**few, sparse_output=False))
+    parts = [("numbers", make_pipeline(floats, filled), numbers), ("categories", coded, texts)]
+    return ColumnTransformer(parts)
 
 
-def plain(X: ArrayLike) -> Any:
-    """The table with numbers for booleans and dates, and text for categories."""
-    if not _is_frame(X):
-        raise ValueError("X must be a DataFrame with the columns that the estimator was fitted on")
-    frame = cast(Any, X)
-    return frame.assign(**{str(name): _column(frame[name]) for name in frame.columns})
-
-
-def encoded(encoder: ColumnTransformer, X: ArrayLike) -> Floats:
-    """The rows of a table as numbers, each column read as it was in the fit."""
-    frame = plain(X)
-    kinds = {name: part for part, _, names in encoder.transformers_ for name in names}
-    for name in frame.columns:
-        number = frame[name].dtype.kind == "f"
-        if number != (kinds[name] == "numbers"):
-            frame[name] = _texts(frame[name]) if number else frame[name].astype("float64")
-    return cast(Floats, np.asarray(encoder.transform(frame), dtype=np.float64))
-
-
-def _is_frame(X: object) -> bool:
+def is_frame(X: object) -> bool:
+    """Whether it is a table of pandas."""
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
-def _column(column: Any) -> Any:
-    if column.dtype.kind in "iufb":
-        return column.astype("float64")
-    if column.dtype.kind in "mM":
-        unit = getattr(column.dtype, "unit", None) or np.datetime_data(column.dtype)[0]
-        days = DAY / {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
-        return column.astype("int64").where(column.notna(), np.nan) / days
-    return _texts(column)
+def _days(frame: Any) -> Any:
+    """Numbers and booleans as floats, dates in days."""
+    columns = {}
+    for name, column in frame.items():
+        columns[str(name)] = column
+        if column.dtype.kind in "mM":
+            unit = getattr(column.dtype, "unit", None) or np.datetime_data(column.dtype)[0]
+            ticks = DAY / {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+            columns[str(name)] = column.astype("int64").where(column.notna(), np.nan) / ticks
+    return frame.assign(**columns).astype("float64")
 
 
-def _texts(column: Any) -> Any:
-    values = column.astype(object).where(column.notna(), np.nan)
+def _text(frame: Any) -> Any:
+    values = frame.astype(object).where(frame.notna(), np.nan)
     return values.map(str, na_action="ignore").astype(object)  # floats where all are missing

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from bayesdiv.training.batches import Batches
 
 WATCH_SAMPLES = 16  # weight draws for the validation, which only finds when to stop
 MOST_WATCHED = 1000  # rows that a member is validated on
+MOST_KEPT = 1000  # rows of a stream that distances are learned from
 ROWS_AT_A_TIME = 1024  # of a prediction, so that the memory of hidden layers has a ceiling
 
 
@@ -145,6 +146,27 @@ def _together(parts: Sequence[Rows], device: torch.device) -> tuple[Tensor, Tens
     y = np.stack([np.column_stack([part.y, part.repeats]) for part in parts])
     first, second = (torch.from_numpy(each).to(device, torch.float32) for each in (x, y))
     return first, second
+
+
+class Stream:
+    """What `partial_fit` needs to know of the rows before."""
+
+    def __init__(self) -> None:
+        self.on = False  # whether the rows at hand are a part
+        self.seen, self.updates = 0, 0  # rows and updates so far
+        self.part = 1.0  # share of the rows at hand in these
+        self.adam: dict[int, Any] | None = None  # its moments
+        self.kept: Floats = np.empty((0, 0))  # rows of all parts, behind the number each drew
+
+    def sample(self, x: Floats, seed: int) -> Floats:
+        """A sample of all rows so far, these included: those that drew the smallest numbers."""
+        drawn = np.random.default_rng([seed, self.seen]).random((len(x), 1))
+        rows = np.hstack([drawn, x])
+        rows = rows if not self.seen else np.vstack([self.kept, rows])
+        self.seen += len(x)
+        self.part = len(x) / self.seen
+        self.kept = rows[rows[:, 0].argsort()[:MOST_KEPT]]
+        return self.kept[:, 1:]
 
 
 class Repeated(nn.Module):

@@ -24,8 +24,8 @@ from bayesdiv.app.families import Floats, moments
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES, Rate, Watch
-from bayesdiv.app.sklearn.frames import encoded, encoder_for, plain
-from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, standardised
+from bayesdiv.app.sklearn.frames import encoder_for, is_frame
+from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, Stream, standardised
 from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods.base import Likelihood
@@ -54,28 +54,6 @@ NOISE_FASTER, NOISE_FASTEST = 10, 0.1
 # Of a hidden layer in an update. A second thread saves a twentieth of the time at half as many, and
 # takes ten times as long where another program has its core.
 FEW_NUMBERS = 1 << 17
-MOST_KEPT = 1000  # rows of a stream that distances are learned from
-
-
-class Stream:
-    """What `partial_fit` needs to know of the rows before."""
-
-    def __init__(self) -> None:
-        self.on = False  # whether the rows at hand are a part
-        self.seen, self.updates = 0, 0  # rows and updates so far
-        self.part = 1.0  # share of the rows at hand in these
-        self.adam: dict[int, Any] | None = None  # its moments
-        self.kept: Floats = np.empty((0, 0))  # rows of all parts, behind the number each drew
-
-    def sample(self, x: Floats, seed: int) -> Floats:
-        """A sample of all rows so far, these included: those that drew the smallest numbers."""
-        drawn = np.random.default_rng([seed, self.seen]).random((len(x), 1))
-        rows = np.hstack([drawn, x])
-        rows = rows if not self.seen else np.vstack([self.kept, rows])
-        self.seen += len(x)
-        self.part = len(x) / self.seen
-        self.kept = rows[rows[:, 0].argsort()[:MOST_KEPT]]
-        return self.kept[:, 1:]
 
 
 @dataclass(eq=False, repr=False)
@@ -146,12 +124,12 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         """Rows and targets as numbers; what is not a number gets an encoder."""
         if not self._warm:
             encoder = encoder_for(X)
-            self._encoder = None if encoder is None else encoder.fit(plain(X))
+            self._encoder = None if encoder is None else encoder.fit(X)
         if self._encoder is None:
             x, targets = validate_data(self, X, y, dtype=np.float64, reset=not self._warm, **checks)
             return x, targets
         validate_data(self, X, skip_check_array=True, reset=not self._warm)
-        x, targets = check_X_y(encoded(self._encoder, X), y, dtype=np.float64, **checks)
+        x, targets = check_X_y(self._encoder.transform(X), y, dtype=np.float64, **checks)
         return x, targets
 
     def _rows(self, X: ArrayLike) -> Floats:
@@ -159,10 +137,11 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self._encoder is None:
             x = validate_data(self, X, dtype=np.float64, reset=False)
+        elif not is_frame(X):
+            raise ValueError("X must be a DataFrame with the columns that the fit had")
         else:
-            frame = plain(X)  # complains of what is no DataFrame
             validate_data(self, X, reset=False, skip_check_array=True)
-            x = encoded(self._encoder, frame)
+            x = np.asarray(self._encoder.transform(X), dtype=np.float64)
         return standardised(x, self._columns)
 
     def predictive(self, X: ArrayLike) -> Predictive:
