@@ -89,16 +89,10 @@ def of_table(
     return _labelled(path, files, [*map(str, frame[target])], target, size, skip_broken)
 
 
-class New(NamedTuple):
-    """Pictures to be predicted: a table with a row for each, how it is written, and the pixels."""
-
-    frame: "DataFrame"
-    separator: str
-    read: Read
-
-
-def new(path: Path, column: str | None, size: int, written: Written | None = None) -> New:
-    """The pictures of a folder, or those that a table names in a column, broken ones too."""
+def new(
+    path: Path, column: str | None, size: int, written: Written | None = None
+) -> tuple["DataFrame", str, Read]:
+    """The pictures of a folder or of a table's column: rows, their separator, and the pixels."""
     import pandas as pd
 
     if not path.is_dir():
@@ -111,7 +105,7 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
                 f"got {path.name}: name a folder of pictures"
             )
         names = frame[known_column(column or PICTURE, frame, path.name)]
-        return New(frame, separator, decoded([path.parent / str(name) for name in names], size))
+        return frame, separator, decoded([path.parent / str(name) for name in names], size)
     files = below(path)
     if not files:
         raise DataError(f"{path} must hold pictures ({', '.join(ENDINGS)}), got none")
@@ -119,7 +113,7 @@ def new(path: Path, column: str | None, size: int, written: Written | None = Non
     frame = pd.DataFrame({PICTURE: map(str, inside)})
     if all(len(each.parts) > 1 for each in inside):
         frame[CLASS] = [each.parts[0] for each in inside]
-    return New(frame, ",", decoded(files, size))
+    return frame, ",", decoded(files, size)
 
 
 def _labelled(

@@ -40,26 +40,25 @@ def page(
         said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
         options = {"field": "setting", "x": "importance"}
         matters = charts(chart("Importance", said, bars, "bars", **options))
+    begun = [one for one in tried if one.state != "waiting"]
+    counted = f"{len(done)} of {len(begun)} trials finished."
+    word = "lowest" if best is min else "highest"
     parts = [
-        section("Result", element("p", _verdict(done, tried, value, aim, best))),
+        section("Result", element("p", f"{counted} {_verdict(done, value, aim, word)}".strip())),
         section("Which settings matter", matters),
         section("Trials", charts(*drawn)),
-        _trials(tried, names, value),
+        _trials(begun, names, value),
     ]
     return framed(title, SERIES, parts)
 
 
-def _verdict(
-    done: Sequence[Any], tried: Sequence[Any], value: str, aim: float, best: Callable[..., float]
-) -> str:
-    counted = f"{len(done)} of {sum(one.state != 'waiting' for one in tried)} trials finished."
+def _verdict(done: Sequence[Any], value: str, aim: float, word: str) -> str:
     chosen = next((one for one in done if one.value == aim), None)
     if chosen is None:
-        return counted
+        return ""
     found = ", ".join(f"{name} {number(v)}" for name, v in chosen.settings.items())
     close = sum(abs(one.value - aim) <= 0.01 * abs(aim) for one in done) - 1
-    word = "lowest" if best is min else "highest"
-    text = f"{counted} Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}"
+    text = f"Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}"
     if not close:
         return f"{text}; no other comes within 1 % of it."
     others = "1 other comes" if close == 1 else f"{close} others come"
@@ -84,8 +83,8 @@ def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Htm
 
 
 def _trials(tried: Sequence[Any], names: Sequence[str], value: str) -> Html:
-    body, told = [], any(one.reason for one in tried if one.state != "waiting")
-    for one in (each for each in tried if each.state != "waiting"):
+    body, told = [], any(one.reason for one in tried)
+    for one in tried:
         cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
         cells += ["" if one.value is None else number(one.value), one.state, *[one.reason] * told]
         body.append([str(one.number), *cells])
