@@ -43,7 +43,7 @@ class Numeric:
             return None
         how = cls.learned(there)
         values = cls(str(column.name), 0.0, 1.0, **how).values(there)
-        _check_all(there, values, cls.called)
+        _refuse(there, np.isnan(values), cls.called)
         with np.errstate(over="ignore", invalid="ignore"):
             loc, scale, width = float(values.mean()), float(values.std()), np.ptp(values)
         if not (math.isfinite(loc) and math.isfinite(scale)):
@@ -97,7 +97,7 @@ class Numeric:
         """Standardised values, and ones where they were filled, (rows, width)."""
         values, scaled, gaps = self._read(column)
         if not np.isfinite(scaled).all():
-            _check_all(column, values, self.called)
+            _refuse(column, np.isnan(values), self.called)
             raise _in_row(self.problems(column))
         return np.column_stack([scaled, gaps.astype(np.float32)])[:, : self.width]
 
@@ -178,19 +178,16 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
             f"column {column.name!r} must hold numbers or categories, got {found}: drop it with "
             f"--drop {column.name}"
         )
-    if found == "string" and column.dtype.name != "category":
-        if unit_of(column):
-            return Numeric
-        if format_of(column):
-            return Dates
-    return OneHot
+    if found != "string" or column.dtype.name == "category":
+        return OneHot
+    return Numeric if unit_of(column) else Dates if format_of(column) else OneHot
 
 
 def numbers_of(column: "Series") -> NDArray[np.float64]:
     """A column without missing values as floats; text that is not a number is refused."""
     kind_of(column)
     values = parsed(column, unit_of(column) or "")
-    _check_all(column, values, Numeric.called)
+    _refuse(column, np.isnan(values))
     return values
 
 
@@ -200,8 +197,7 @@ def check_text(column: "Series", remedy: str | None = None) -> None:
     if wrong.mean() >= FEW_ODD_ONES:
         still = np.isnan(parsed(pointed(column)))
         wrong &= ~still if still.mean() < 0.5 else False
-    if wrong.any():
-        raise _no_number(column, int(wrong.argmax()), remedy=remedy)
+    _refuse(column, wrong, remedy=remedy)
 
 
 def _odd_ones(column: "Series") -> NDArray[np.bool_]:
@@ -223,26 +219,22 @@ def without_odd_ones(column: "Series") -> "Series":
     return there if unit_of(there) else there.astype(float)
 
 
-def _check_all(column: "Series", values: NDArray[np.float64], called: str) -> None:
-    """Complain of the first value that is not a number or a date."""
-    wrong = np.flatnonzero(np.isnan(values))
-    if len(wrong):
-        raise _no_number(column, int(wrong[0]), called)
-
-
-def _no_number(
-    column: "Series", row: int, called: str = "numbers", remedy: str | None = None
-) -> DataError:
-    """What to say of a value that is not a number."""
+def _refuse(
+    column: "Series", wrong: NDArray[np.bool_], called: str = "numbers", remedy: str | None = None
+) -> None:
+    """Complain of the first value that is wrong: not a number or a date."""
+    if not wrong.any():
+        return
+    row = int(wrong.argmax())
     got = f"got {label_of(column.iloc[row])!r} in row {row + 1}"
     rule = f"column {column.name!r} must hold {called}"
     if called == "numbers" and not np.isnan(parsed(pointed(column.iloc[[row]]))).any():
         grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(column.iloc[row]))
         either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += " with decimal points, not decimal commas"
-        return DataError(f"{rule}, {got}: give --decimal ,{either}")
+        raise DataError(f"{rule}, {got}: give --decimal ,{either}")
     usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
-    return DataError(f"{rule}, {got}: {remedy or f'{usual} {column.name}'}")
+    raise DataError(f"{rule}, {got}: {remedy or f'{usual} {column.name}'}")
 
 
 def _in_row(problems: list[str]) -> DataError:
