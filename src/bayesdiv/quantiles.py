@@ -218,17 +218,13 @@ def _count(distribution: Distribution, probability: float) -> Tensor:
     dtype = mean(distribution).dtype
     high = mean(distribution).double().amax(0).ceil() + 1
     low = torch.full_like(high, -1.0)
-    while bool((short := _reached(distribution, high) < probability).any()):
+    while bool((short := cdf(distribution, high).double().mean(0) < probability).any()):
         high = torch.where(short, 2 * high, high)
     while bool((high - low > 1).any()):
         middle = ((low + high) / 2).floor()
-        reached = _reached(distribution, middle) >= probability
+        reached = cdf(distribution, middle).double().mean(0) >= probability
         low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
     return high.to(dtype)
-
-
-def _reached(distribution: Distribution, value: Tensor) -> Tensor:
-    return cdf(distribution, value).double().mean(0)
 
 
 def _added_up(distribution: Distribution, probability: float) -> Tensor:

@@ -195,12 +195,9 @@ def _either(
     swap: Tensor, ones: Sequence[Number], twos: Sequence[Number], like: Tensor
 ) -> Iterator[Tensor]:
     """Each of `twos` where swapped, else of `ones`, in the dtype and on the device of `like`."""
-    for one, two in zip(ones, twos, strict=True):
-        yield torch.where(swap, _tensor(two, like), _tensor(one, like))
-
-
-def _tensor(number: Number, like: Tensor) -> Tensor:
-    return number if isinstance(number, Tensor) else like.new_full((), number)
+    for pair in zip(twos, ones, strict=True):
+        two, one = (x if isinstance(x, Tensor) else like.new_full((), x) for x in pair)
+        yield torch.where(swap, two, one)
 
 
 def _narrow(
