@@ -133,40 +133,28 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     """The vector cut into pieces of these sizes."""
     if vector.numel() < LARGE or not vector.requires_grad or traced():
         return cast(tuple[Tensor, ...], vector.split(list(sizes)))
-    gradient = _Gradient(vector)
+    # The backward pass of `Tensor.split` holds the gradients of all pieces and their concatenation,
+    # twice the vector: here each goes straight into the one vector that is passed on.
+    whole: list[Tensor] = []
+    vector.register_hook(lambda _: whole.clear())
     ends = torch.tensor(sizes).cumsum(0).tolist()
     return tuple(
-        cast(Tensor, _Piece.apply(vector, end - size, end, gradient))  # type: ignore[no-untyped-call]
+        cast(Tensor, _Piece.apply(vector, end - size, end, whole))  # type: ignore[no-untyped-call]
         for size, end in zip(sizes, ends, strict=True)
     )
 
 
-class _Gradient:
-    """The gradient of a vector while a backward pass fills it in."""
-
-    # The backward pass of `Tensor.split` holds the gradients of all pieces and their concatenation,
-    # twice the vector: here each goes straight into the one vector that is passed on.
-
-    def __init__(self, vector: Tensor) -> None:
-        self.whole: Tensor | None = None
-        vector.register_hook(self._passed_on)
-
-    def _passed_on(self, _: Tensor) -> None:
-        self.whole = None
-
-
 class _Piece(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vector: Tensor, start: int, end: int, gradient: _Gradient) -> Tensor:
-        ctx.at, ctx.size, ctx.gradient = slice(start, end), len(vector), gradient
+    def forward(ctx: Any, vector: Tensor, start: int, end: int, whole: list[Tensor]) -> Tensor:
+        ctx.at, ctx.size, ctx.whole = slice(start, end), len(vector), whole
         return vector[start:end]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
-        first = ctx.gradient.whole is None
+        first = not ctx.whole
         if first:
-            ctx.gradient.whole = grad.new_zeros(ctx.size)
-        whole = ctx.gradient.whole
-        whole[ctx.at] = grad
+            ctx.whole.append(grad.new_zeros(ctx.size))
+        ctx.whole[0][ctx.at] = grad
         # Handed over once; what the others write is in it before it is passed on.
-        return whole if first else None, None, None, None
+        return ctx.whole[0] if first else None, None, None, None
