@@ -19,10 +19,14 @@ import torch
 
 from reproduction.images import running as images_running
 from reproduction.images.plans import PLANS
+from reproduction.regression import effective
 from reproduction.regression import results as regression_results
 from reproduction.regression.rows import pack
 
-REGRESSION = ("regression-choice", "regression", "regression-pack", "regression-searched")
+REGRESSION = (
+    *("regression-choice", "regression", "regression-pack", "regression-searched"),
+    "regression-draws",
+)
 
 
 def main() -> None:
@@ -54,6 +58,8 @@ def main() -> None:
         _say(f"{len(pack(given.data or Path('arrays')))} sets are packed")
     if "regression-searched" in given.experiments:
         regression_results.halve(given.out, device, folder=given.data, limit=given.limit, tell=_say)
+    if "regression-draws" in given.experiments:
+        effective.compute(given.out, protocol, _say)
     machine = images_running.Machine(device, given.processes, given.data, given.limit)
     images = [name for name in given.experiments if name in PLANS]
     images_running.execute(images, given.out, machine, _say)

@@ -104,7 +104,7 @@ def as_run(where: Where, values: dict[str, float], diverged: bool) -> dict[str, 
         "history": [{"nll": values["training_nll"]}],
         "weights": 1,
         "sizes": {"train": 3, "validation": 1, "test": 1},
-        "setting": {"alpha": alpha},
+        "setting": {"contender": where.contender, "alpha": alpha, "strength": 1.0, "start": 0.1},
     }
 
 

@@ -101,10 +101,16 @@ def pull(network: Network) -> dict[str, float]:
     return {"mean": found.mean().item(), "low": low, "median": median, "high": high}
 
 
-def right(predictive: Predictive, y: Tensor) -> str:
-    """Which rows were called right, a bit each, in hexadecimal: what a bootstrap of rows needs."""
-    called = predictive.probabilities.argmax(-1) == y
-    return np.packbits(called.cpu().numpy()).tobytes().hex()
+def answers(predictive: Predictive, y: Tensor) -> dict[str, str]:
+    """Which rows were called right, a bit each, in hexadecimal: what a bootstrap of rows needs.
+
+    Of two classes also which of the positive rows were found.
+    """
+    right = predictive.probabilities.argmax(-1) == y
+    kept = {"right": right}
+    if predictive.probabilities.shape[-1] == 2:
+        kept["found"] = right[y == 1]
+    return {name: np.packbits(bits.cpu().numpy()).tobytes().hex() for name, bits in kept.items()}
 
 
 def scores(predictive: Predictive, y: Tensor, penalised: float) -> dict[str, Any]:
@@ -158,7 +164,7 @@ def assessed(network: Network, data: Splits, epoch: int) -> dict[str, Any]:
             "averaged": scores(predicted(network, part, samples), part.y, penalised),
         }
         if name == "test":
-            told[name]["mean"]["right"] = right(at_mean, part.y)
+            told[name]["mean"] |= answers(at_mean, part.y)
         if name == "validation":
             for each in told[name].values():
                 each.pop("roc", None)  # the figure shows the test images

@@ -24,7 +24,7 @@ class Measure(NamedTuple):
     Args:
         read: from a run that ended to a number.
         worst: the number of a run that diverged.
-        rows: the entry with an answer per test row, where the number is their mean.
+        rows: the entry with an answer per test row, where the number is their mean or 1 less that.
     """
 
     read: Callable[[Run], float]
@@ -48,7 +48,7 @@ def _missed(run: Run) -> float:
 
 ACCURACY = Measure(_on_test("accuracy"), 0.0, "right")
 AREA = Measure(_on_test("auc"), 0.0)
-MISSED = Measure(_missed, 1.0)
+MISSED = Measure(_missed, 1.0, "found")
 """The share of positive patches that are called negative."""
 # A network that gives the right class a probability of 1e-7, the guard of the authors' program.
 NLL = Measure(_on_test("nll"), 16.1)
@@ -112,8 +112,10 @@ def answers(run: Run, key: str) -> "np.ndarray[tuple[int], np.dtype[np.float64]]
     """One number per test row, from the bits that a result keeps; None where it keeps none."""
     if run["at_best"] is None or key not in run["at_best"]["test"]["mean"]:
         return None
-    packed = np.frombuffer(bytes.fromhex(run["at_best"]["test"]["mean"][key]), dtype=np.uint8)
-    return np.unpackbits(packed, count=run["sizes"]["test"]).astype(np.float64)
+    told = run["at_best"]["test"]["mean"]
+    rows = sum(told["confusion"][1]) if key == MISSED.rows else run["sizes"]["test"]
+    packed = np.frombuffer(bytes.fromhex(told[key]), dtype=np.uint8)
+    return np.unpackbits(packed, count=rows).astype(np.float64)
 
 
 def over_kl(

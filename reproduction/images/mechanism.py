@@ -2,17 +2,22 @@
 
 The gap is training less validation accuracy after the last epoch. The pull is how hard the loss
 draws the means of the trained weights to the prior, λ|∂D/∂m|, in nats per unit of the weight; runs
-since 0.2.0 record it.
+since 0.2.0 record it. For all runs it follows from the settings how hard the loss pulls at the
+start of training, as a share of the pull of KL at strength 1.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reproduction.contenders import JS, THREE, title
+import torch
+from torch.distributions import Normal
+
+from reproduction.contenders import CONTENDERS, JS, THREE, title
 from reproduction.images.comparing import FINAL_GAP, Run, ahead, average, by_fold, everyone
-from reproduction.images.drawing import COLOURS, boxes, demand, dress, finished, panels
+from reproduction.images.drawing import COLOURS, STYLES, boxes, demand, dress, finished, panels
 from reproduction.images.plans import NOISE
 from reproduction.images.running import Requirement
 from reproduction.verdict import Comparison, Verdict, judged
@@ -65,7 +70,8 @@ def draw(results: Path, out: Path) -> list[Path]:
     }
     boxes(left, gaps)
     left.set(ylabel="training less validation accuracy", title="Gap after the last epoch")
-    _pulls(right, known)
+    recorded = any(mean_pull(each) is not None for runs in known.values() for each in runs.values())
+    (_pulls if recorded else _expected)(right, known)
     return finished(figure, "Which loss regularises more", results, out / "mechanism.svg")
 
 
@@ -76,7 +82,7 @@ def _ended(results: Path, setup: Setup) -> dict[str, list[Run]]:
 
 
 def _pulls(axes: "Axes", told: Mapping[str, Mapping[str, Sequence[Run]]]) -> None:
-    """Bars of the mean pull; a sentence where no run recorded it."""
+    """Bars of the mean pull."""
     known = [
         (where, name, pull)
         for where, runs in told.items()
@@ -87,11 +93,52 @@ def _pulls(axes: "Axes", told: Mapping[str, Mapping[str, Sequence[Run]]]) -> Non
         axes.bar(at, pull, color=COLOURS[name])
     axes.set_xticks(range(len(known)), labels=[f"{title(n)}\n{where}" for where, n, _ in known])
     axes.set(ylabel="nats per unit of weight", title="Mean pull λ|∂D/∂m| on the trained weights")
-    if known:
-        axes.set_yscale("log")
-    else:
-        axes.text(0.5, 0.5, "no run recorded it yet", ha="center", transform=axes.transAxes)
+    axes.set_yscale("log")
     dress(axes)
+
+
+def _expected(axes: "Axes", told: Mapping[str, Mapping[str, Sequence[Run]]]) -> None:
+    """Curves of the pull that follows from the settings of the first experiment, over the scale."""
+    where, every = next(iter(told.items()))
+    scales = torch.logspace(-2, 0, 41).tolist()
+    for name, runs in every.items():
+        setting = runs[0]["setting"]
+        pulls = [expected_pull(setting, scale) for scale in scales]
+        axes.plot(scales, pulls, color=COLOURS[name], ls=STYLES[name], lw=2)
+        axes.plot(setting["start"], expected_pull(setting), "o", color=COLOURS[name])
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="posterior scale over prior scale; dots: at the start",
+        ylabel="over the pull of KL at strength 1",
+        title=f"Pull on a mean, by the settings for {where}",
+    )
+    dress(axes)
+
+
+def expected_pull(setting: Mapping[str, Any], scale: float | None = None) -> float:
+    """λ|∂D/∂m| over |∂KL/∂m| for a mean that lies one prior scale from that of the prior.
+
+    Args:
+        setting: of a run.
+        scale: of the posterior, as a fraction of the prior's; None is that of the start.
+
+    Examples:
+        >>> expected_pull({"contender": "lambda_kl", "strength": 0.1, "alpha": None}, 0.3)
+        0.1
+    """
+    at = setting["start"] if scale is None else scale
+    slope = _slope(setting["contender"], setting["alpha"] or 0.0, at)
+    return float(setting["strength"]) * slope
+
+
+@lru_cache(maxsize=1024)
+def _slope(contender: str, alpha: float, scale: float) -> float:
+    """|∂D/∂m| at m = 1, where that of KL is 1, for the prior N(0, 1)."""
+    loc, one = torch.ones((), dtype=torch.float64, requires_grad=True), torch.ones(()).double()
+    apart = CONTENDERS[contender].divergence(alpha)(Normal(loc, scale * one), Normal(0 * one, one))
+    (slope,) = torch.autograd.grad(apart, loc)
+    return float(slope.abs())
 
 
 def mean_pull(runs: Sequence[Run]) -> float | None:
@@ -103,8 +150,9 @@ def mean_pull(runs: Sequence[Run]) -> float | None:
 def verdict(results: Path) -> Verdict:
     """Whether the gap of the JS losses is smaller than that of KL, as more regularisation implies.
 
-    Each comparison uses the folds that both have; the gap of λKL and the pulls are shown too. The
-    paper states no figures for KL against JS.
+    Each comparison uses the folds that both have; the gap of λKL and the pulls are shown too, as
+    runs recorded them and as the settings give them at the start. The paper states no figures for
+    KL against JS.
     """
     claims, beside = [], []
     for setup in SETUPS:
@@ -122,9 +170,15 @@ def verdict(results: Path) -> Verdict:
             + _pulled(runs)
             for name, runs in told.items()
         ]
+        beside += [
+            f"pull of {title(name)} at the start {expected_pull(runs[0]['setting']):.2g} times "
+            f"that of KL on {setup.title}"
+            for name, runs in told.items()
+            if name != "kl"
+        ]
     wanted = sum(len(setup.claimed) for setup in SETUPS)
     lacks = NEEDS.lacks(results)
-    if not any("pull" in sentence for sentence in beside):
+    if not any(", pull" in sentence for sentence in beside):
         lacks.append("the pull on trained weights")
     return judged(claims, wanted=wanted, beside=beside, missing=lacks)
 

@@ -28,8 +28,8 @@ TOY_SETS = ("yacht",)
 UNITS = {"rmse": "the units of the target", "nll": "nats"}
 CAVEAT = (
     "χ-VI and TV-VI are our own estimators (reproduction.evidence) over 100 draws of several "
-    "hundred weights. One draw dominates the others, so they hardly train; this says nothing about "
-    "the published columns."
+    "hundred weights. About one of the draws counts, so χ-VI hardly trains and TV-VI trains "
+    "slowly; this says nothing about the published columns."
 )
 
 

@@ -108,6 +108,8 @@ def set_test(results, experiment, noise, values, key="accuracy"):
 
             def edit(told, value=value):
                 told["at_best"]["test"]["mean"][key] = value
+                if key == "confusion":  # the answers row by row belong to other counts
+                    del told["at_best"]["test"]["mean"]["found"]
 
             change(results, Place(experiment, name, fold, noise), edit)
 

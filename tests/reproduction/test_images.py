@@ -175,6 +175,10 @@ def test_a_result_keeps_which_test_rows_were_called_right():
     assert np.unpackbits(packed, count=20).mean() == pytest.approx(mean["accuracy"])
     assert comparing.answers(told, "right").mean() == pytest.approx(mean["accuracy"])
     assert "right" not in told["at_best"]["validation"]["mean"]
+    missed, found = mean["confusion"][1]
+    assert comparing.answers(told, "found").tolist().count(1.0) == found
+    assert len(comparing.answers(told, "found")) == missed + found
+    assert 1 - comparing.answers(told, "found").mean() == pytest.approx(comparing.MISSED.of(told))
 
 
 def in_training(setting, protocol):

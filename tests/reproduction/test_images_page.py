@@ -75,6 +75,43 @@ def mechanism():
         yield (title, *("–" if gap is None else f"{gap:.1f}" for gap in gaps))
 
 
+def divergence(name, alpha, loc, scale):
+    """KL(q, p), JS-G or JS-A of N(loc, scale) and N(0, 1), by dense integration."""
+    x = np.linspace(-12, 12, 400_001)
+    log_q, log_p = stats.norm.logpdf(x, loc, scale), stats.norm.logpdf(x)
+
+    def kl(one, other):
+        return np.trapezoid(np.exp(one) * (one - other), x)
+
+    if name == "lambda_kl":
+        return kl(log_q, log_p)
+    if name == "js_a":
+        mean = np.logaddexp(np.log(alpha) + log_q, np.log(1 - alpha) + log_p)
+        return (1 - alpha) * kl(log_q, mean) + alpha * kl(log_p, mean)
+    mean = alpha * log_q + (1 - alpha) * log_p
+    mean -= np.log(np.trapezoid(np.exp(mean), x))
+    return (1 - alpha) * kl(log_q, mean) + alpha * kl(log_p, mean)
+
+
+def pulls():
+    for title, (experiment, noise) in {
+        "CIFAR-10, noise 0.9": ("cifar10", 0.9),
+        "histopathology": ("histopathology", None),
+    }.items():
+        for name in ("js_g", "js_a", "lambda_kl"):
+            setting = read(experiment, name, noise)[0]["setting"]
+            found = []
+            for scale in (setting["start"], 0.1, 1.0):
+                ends = (
+                    divergence(name, setting["alpha"], 1 + step, scale) for step in (-1e-3, 1e-3)
+                )
+                low, high = ends
+                found.append(setting["strength"] * (high - low) / 2e-3)
+            alpha = "–" if setting["alpha"] is None else f"{setting['alpha']:g}"
+            shown = (f"{each:.3f}" for each in found)
+            yield (title, NAMES[name], alpha, f"{setting['strength']:g}", *shown)
+
+
 def sweep():
     for noise in (0.1, 0.3, 0.5, 0.7, 0.9):
         runs = [read("cifar10", name, noise) for name in ("kl", "js_g", "js_a")]
@@ -203,6 +240,7 @@ TABLES = {
     "A pretrained start": pretrained,
     "CIFAR-10 with noise 0.9": cifar10,
     "What the losses do": mechanism,
+    "How hard the losses pull": pulls,
     "Less noise": sweep,
     "Histopathology": histopathology,
     "Unseen patients": patients,

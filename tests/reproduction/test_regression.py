@@ -17,7 +17,7 @@ from bayesdiv.app import runs
 from reproduction.contenders import CONTENDERS
 from reproduction.item import Effort
 from reproduction.published import NLL, RMSE
-from reproduction.regression import columns, halving, table
+from reproduction.regression import columns, effective, halving, table
 from reproduction.regression import nll as regression_nll
 from reproduction.regression import results as regression_results
 from reproduction.regression import rmse as regression_rmse
@@ -39,6 +39,7 @@ def rows(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def at_hand(monkeypatch):
     monkeypatch.setattr(columns, "arrays", lambda data: rows())
+    monkeypatch.setattr(effective, "arrays", lambda data: rows())
     monkeypatch.setattr(regression_results, "arrays", lambda data, folder: rows())
 
 
@@ -308,6 +309,60 @@ def test_the_sets_are_those_that_the_app_knows():
 
     assert len(set(regression_rows.SETS)) == 8
     assert set(regression_rows.SETS) <= set(SETS)
+
+
+def test_all_draws_count_at_the_exact_posterior_and_one_far_from_it():
+    """One weight, known noise: where q is the posterior, the ratio is the evidence at any draw."""
+    torch.manual_seed(0)
+    x = torch.randn(40, 1)
+    y = 0.7 * x[:, 0] + 0.5 * torch.randn(40)
+    precision = 1 + x.square().sum() / 0.5**2
+    loc = (x[:, 0] * y).sum() / 0.5**2 / precision
+    model = bd.bayesianize(
+        torch.nn.Linear(1, 1, bias=False),
+        bd.Prior(torch.distributions.Normal, loc=0.0, scale=1.0),
+        start=precision.rsqrt().item(),
+    )
+    found = []
+    for shift in (0.0, 1.0):
+        with torch.no_grad():
+            model.posterior.loc.fill_(loc + shift)
+        rows_ = regression_rows.Rows(x[None], y[None], x[None], y[None], torch.ones(1))
+        likelihood = bd.Gaussian(torch.tensor([0.5]))
+        found.append(effective.effective(bd.stacked([model]), likelihood, rows_, 2.0, 50).item())
+    assert found[0] == pytest.approx(50, rel=1e-3)
+    assert found[1] < 2
+
+
+def test_effective_draws_are_measured_before_and_after_training(tmp_path, at_hand):
+    small = replace(TOY, trials=2, epochs=2)
+    told = effective.compute(tmp_path, small, lambda line: None, ("yacht",))
+    assert {*told["each"]["yacht"]} == {"renyi", "chi", "total_variation"}
+    for each in told["each"]["yacht"].values():
+        for when in ("before", "after"):
+            assert all(1 <= number <= each["samples"] for number in each[when]["effective"])
+    assert effective.compute(tmp_path, small, lambda line: None) == told  # read, not measured again
+
+
+def test_how_many_draws_count_is_what_the_page_says():
+    root = Path(__file__).parents[2]
+    page = " ".join((root / "docs" / "paper" / "regression.md").read_text().split())
+    told = runs.read_json(root / "results" / effective.PLACE)
+    counts = {
+        when: [
+            number
+            for row in told["each"].values()
+            for name in ("chi", "total_variation")
+            for number in row[name][when]["effective"]
+        ]
+        for when in ("before", "after")
+    }
+    before, after = (f"{min(c):.1f} to {max(c):.1f}" for c in counts.values())
+    assert f"{before} before training and {after} after it" in page
+    assert f"median {np.median(counts['before'] + counts['after']):.1f}." in page
+    renyi = [n for row in told["each"].values() for n in row["renyi"]["after"]["effective"]]
+    assert max(renyi) < 1.05
+    assert told["seconds"] < 7.5 * 60
 
 
 def test_figures_in_the_text_of_the_page_are_what_the_results_give():
