@@ -103,6 +103,16 @@ def test_what_takes_seconds_is_computed_where_it_is_missing(capsys):
     assert Path("results/figures", f"{CHEAP}.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="results/ is not beside the tests")
+def test_a_run_of_all_items_writes_the_report_too(monkeypatch):
+    (cheap,) = (entry for entry in CATALOGUE if entry.name == CHEAP)
+    assert call(CHEAP, "--results", ROOT / "results", "-o", "out") == 0
+    assert not Path("out/report.md").exists()
+    monkeypatch.setattr("reproduction.command.CATALOGUE", (cheap,))
+    assert call(CHEAP, "--results", ROOT / "results", "-o", "out") == 0
+    assert Path("out/report.md").read_text() == (ROOT / "docs/paper/report.md").read_text()
+
+
 @pytest.mark.parametrize("name", ["regression_rmse", "confusion"])
 def test_what_is_trained_is_not_computed_unless_asked(name, monkeypatch, capsys):
     computing(monkeypatch, name, refuse)
