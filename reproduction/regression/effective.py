@@ -69,7 +69,7 @@ def measured(name: str, x: Array, y: Array, protocol: Protocol) -> dict[str, Any
 def compute(
     results: Path, protocol: Protocol, tell: Tell, data: Sequence[str] = SETS
 ) -> dict[str, Any]:
-    """All bounds on some sets, on the CPU: minutes. Written where there is no file yet."""
+    """All bounds on some sets, on the CPU: minutes. What was written before is read."""
     path = results / PLACE
     if path.exists():
         return dict(runs.read_json(path))
