@@ -110,9 +110,6 @@ class _Noise(NamedTuple):
 
     def rows(self, start: int, like: Tensor) -> Iterator[tuple[int, Tensor]]:
         """That of a block, some draws at a time, after the number of draws before them."""
-        if self.few is not None:  # the lever of a single draw overwrites it
-            yield 0, self.few.clone() if self.samples == 1 else self.few
-            return
         # From one generator, so that the first draws are the same however many there are.
         words, count = np.random.SFC64(self.seed + (start << 96)), len(like)
         if like.dtype == torch.float64:
@@ -163,8 +160,7 @@ class _Found(NamedTuple):
     drawn: Tensor | None = None
     total: Tensor | None = None
     derivatives: _Gradients | None = None
-    # ε ∂ scale / ∂ rho; of several draws ∂ scale / ∂ rho where their noise is stored, else
-    # ∂ log scale / ∂ rho.
+    # ∂ scale / ∂ rho of few weights; of many ε times it, or of several draws ∂ log scale / ∂ rho.
     lever: Tensor | None = None
 
 
@@ -234,21 +230,25 @@ def _of_block(
     if plan.rule is not None:
         value, d_loc, d_scale = plan.rule(loc, scale, *prior)
         derivatives = d_loc, d_scale if slope is None else d_scale.mul_(slope)
+    if noise is not None and noise.few is not None:
+        _put(drawn, loc, scale, noise.few)
+        return _Found(None, value, derivatives, slope)
     rows = loc.unsqueeze(0)
     for before, rows in noise.rows(start, loc) if noise is not None else ():
-        place = drawn[before : before + len(rows)]
-        if place.dtype == loc.dtype:
-            torch.addcmul(loc, scale, rows, out=place)
-        else:
-            place.copy_(torch.addcmul(loc, scale, rows))
+        _put(drawn[before : before + len(rows)], loc, scale, rows)
     if not keeps:
         return _Found(None, value, derivatives)
     one = rows[0]
-    if len(drawn) > 1 and noise is not None and noise.few is not None:
-        return _Found(None, value, derivatives, slope)
     if len(drawn) > 1:  # the reciprocal of the scale, 0 where it is
         one = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
     return _Found(None, value, derivatives, one if slope is None else one.mul_(slope))
+
+
+def _put(place: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> None:
+    if place.dtype == loc.dtype:
+        torch.addcmul(loc, scale, noise, out=place)
+    else:
+        place.copy_(torch.addcmul(loc, scale, noise))
 
 
 def _in_blocks(plan: _Plan, drawn: Tensor, loc: Tensor, raw: Tensor, *prior: Tensor) -> _Found:
@@ -282,26 +282,31 @@ def _with_draws(
 ) -> _Gradients:
     """The gradients by way of the draws, added to those found: Σ g and Σ g ε σ'(rho)."""
     noise = cast(_Noise, plan.noise)
-    if lever is None or (noise.few is not None and noise.samples > 1):
-        # The noise is made from its seed once more, unless it is stored.
+    if lever is None or noise.few is not None:
         one = len(by_drawn) == 1
         by_loc = by_drawn[0].to(raw.dtype) if one else by_drawn.sum(0, dtype=raw.dtype)
+    if noise.few is not None:
+        by_raw = by_drawn[0] * noise.few[0]
+        for row in range(1, noise.samples):
+            by_raw.addcmul_(by_drawn[row].to(by_raw.dtype), noise.few[row])
+        slope = plan.slope(raw) if lever is None else lever
+        by_raw = by_raw if slope is None else by_raw.mul_(slope)
+    elif lever is None:  # the noise is made from its seed once more
         by_raw = torch.zeros_like(raw) if found is None else found[1]
         for start, end in _cuts(len(raw)):
             bare, by_scale = raw[start:end], torch.zeros_like(raw[start:end])
             for before, rows in noise.rows(start, bare):
-                for row, g in zip(rows, by_drawn[before:, start:end], strict=False):
-                    by_scale.addcmul_(row, g.to(bare.dtype))
-            slope = plan.slope(bare) if lever is None else lever
+                for each, g in zip(rows, by_drawn[before:, start:end], strict=False):
+                    by_scale.addcmul_(each, g.to(bare.dtype))
+            slope = plan.slope(bare)
             by_raw[start:end] += by_scale if slope is None else by_scale.mul_(slope)
         return by_loc if found is None else found[0].add_(by_loc), by_raw
-    by_raw = lever
-    if noise.samples == 1:
+    elif noise.samples == 1:
         by_loc = by_drawn[0].to(raw.dtype)
-        lever.mul_(by_loc)
+        by_raw = lever.mul_(by_loc)
     else:
         # The draws hold their noise, times the scale: Σ g and Σ g (w - loc) ∂ log scale / ∂ rho.
-        by_loc, drawn = loc.new_empty(len(loc)), cast(Tensor, drawn)
+        by_loc, by_raw, drawn = loc.new_empty(len(loc)), lever, cast(Tensor, drawn)
         for start, end in _cuts(len(loc)):
             rows, own = by_drawn[:, start:end], drawn[:, start:end]
             total = torch.sum(rows, 0, out=by_loc[start:end])

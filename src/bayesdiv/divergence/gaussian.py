@@ -115,7 +115,7 @@ def one_pass(
     if isinstance(alpha, Tensor):
         shape = common_shape(shape, alpha.shape)
         if alpha.requires_grad:
-            rule, alpha = in_double(rule), check_learned(alpha).double()
+            rule, alpha = _in_double(rule), check_learned(alpha).double()
         alpha = _flat(alpha if alpha.requires_grad else alpha.to(q.loc.dtype), shape)
     # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
@@ -129,8 +129,8 @@ def check_learned(alpha: Tensor) -> Tensor:
     return alpha if traced() else cast(Tensor, checked_alpha(alpha))
 
 
-def in_double(rule: GaussianRule) -> GaussianRule:
-    """The rule in double precision, where single cancels, as ∂/∂alpha does next to 0 and 1."""
+def _in_double(rule: GaussianRule) -> GaussianRule:
+    """The rule in double precision: in single, ∂/∂alpha cancels next to 0 and 1."""
 
     def careful(block: Standard, alpha: float | Tensor) -> Terms:
         terms = rule(Standard(*(x.double() for x in block)), alpha)

@@ -132,11 +132,10 @@ def _terms(block: Standard, parts: _Parts) -> Terms:
     f, g, slopes, beta, rest = parts
     near, log_square, far = close_to_one(excess), ratio.log().mul_(2), delta / ratio
     # Two factors of y, and of 1/ρ - 1, as either may overflow.
-    factors, inverse_factors = (excess, excess + 2), (-excess / ratio, (excess + 2) / ratio)
-    value = _rest(f, factors, log_square, near) + _rest(g, inverse_factors, -log_square, near)
+    factors, inverses = (excess, excess + 2), (-excess / ratio, (excess + 2) / ratio)
+    value = _rest(f, factors, log_square, near) + _rest(g, inverses, -log_square, near)
     # f² y and g² (1/ρ - 1), which need not overflow where y does.
-    rise, fall = ((w * a) * (w * b) for w, (a, b) in ((f, factors), (g, inverse_factors)))
-    d_log_ratio = rise - fall
+    d_log_ratio = (f * factors[0]) * (f * factors[1]) - (g * inverses[0]) * (g * inverses[1])
     if beta is None:
         value = value + (0.5 * f * delta) * (f * delta) + (0.5 * g * far) * (g * far)
         d_delta, d_log_ratio = f**2 * delta + g**2 * far / ratio, d_log_ratio - (g * far).square()

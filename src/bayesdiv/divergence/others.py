@@ -12,7 +12,13 @@ from torch.distributions import Distribution, Normal
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Points, checked_order
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.gaussian import Standard, Terms, in_double, minus_log1p_near, one_pass
+from bayesdiv.divergence.gaussian import (
+    Standard,
+    Terms,
+    close_to_one,
+    minus_log1p_near,
+    one_pass,
+)
 from bayesdiv.divergence.kl import KL
 
 
@@ -107,7 +113,7 @@ class TotalVariation(Divergence):
 
 @closed_form.register(Renyi, Normal, Normal)
 def _(divergence: Renyi, q: Normal, p: Normal) -> Tensor:
-    return one_pass(in_double(partial(_renyi, order=divergence.alpha)), q, p)
+    return one_pass(partial(_renyi, order=divergence.alpha), q, p)
 
 
 @closed_form.register(TotalVariation, Normal, Normal)
@@ -117,24 +123,38 @@ def _(_: TotalVariation, q: Normal, p: Normal) -> Tensor:
 
 def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
     """Log v / 2(1-α) - log r + α δ²/2v, v = (1-α) r² + α; infinite where v ≤ 0."""
-    # In double precision nothing here leaves the range of floats, or cancels, that matters.
     delta, ratio, excess = block
-    ratio, excess, rest = ratio.clamp(1e-150, 1e150), excess.clamp(max=1e150), 1 - order
-    y = excess * (excess + 2)  # r² - 1
+    rest = 1 - order
+    log_square, widest = 2 * ratio.log(), torch.finfo(ratio.dtype).max ** 0.48
+    # Cut off where the square still is a number; distance and logarithms follow.
+    shrunk = (widest / ratio).clamp(max=1.0)
+    delta, ratio = delta * shrunk, ratio.clamp(1 / widest, widest)
+    excess = excess.clamp(max=widest)
+    beyond = log_square - 2 * ratio.log()
+    y = excess * (excess + 2)
     v = rest * ratio.square() + order
     finite = v > 0
     v = torch.where(finite, v, 1.0)
-    # v = 1 + (1-α) y, of which next to order 1 a logarithm would keep no digit. Next to r = 1 both
-    # logarithms cancel: log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y).
-    more = torch.where(finite, rest * y, 0.0)
-    near = (excess.abs() < 0.05) & (more.abs() < 0.1)
-    logs = (more.log1p() if abs(rest) < 0.5 else v.log()) / rest - 2 * ratio.log()
-    series = minus_log1p_near(y) - minus_log1p_near(more) / rest
-    value = 0.5 * torch.where(near, series, logs) + (0.5 * order * delta) * (delta / v)
+    # v = 1 + (1-α) y, of which next to order 1 a logarithm would keep no digit.
+    log_v = torch.where(finite, rest * y, 0.0).log1p() if abs(rest) < 0.5 else v.log()
+    log_v, near = log_v + beyond.clamp(min=0.0), close_to_one(excess)
+    # log(1+εy)/ε - log(1+y) = m(y) - m(εy)/ε with m(y) = y - log(1+y), which near 0 does not
+    # cancel.
+    value = log_v / rest - log_square
+    if order < 0.5:  # the same, free of the cancellation that a small order brings
+        inverse = -y / ratio.square()
+        over_square = (order * inverse).log1p() + (-beyond).clamp(min=0.0)  # log v/r²
+        value = (order * log_square + over_square) / rest
+    if near is not None:
+        # ε > 1 stretches y out of the series' range, hence the second test.
+        near = near & ((rest * y).abs() < 0.1)
+        series = minus_log1p_near(y) - minus_log1p_near(rest * y) / rest
+        value = torch.where(near, series, value)
+    value = 0.5 * value + (0.5 * order * delta) * (delta / v)
     d_log_ratio = order * (y / v - rest * (delta * (ratio / v)).square())
     return Terms(
         torch.where(finite, value, math.inf),
-        torch.where(finite, order * delta / v, 0.0),
+        torch.where(finite, order * delta / v * shrunk, 0.0),
         torch.where(finite, d_log_ratio, 0.0),
     )
 
