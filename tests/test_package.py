@@ -43,6 +43,16 @@ def test_an_unknown_name_is_an_attribute_error():
         bd.nothing  # noqa: B018
 
 
+def test_every_room_of_the_library_is_reached_from_the_package_alone():
+    rooms = {path.stem for path in Path(bd.__file__).parent.glob("[a-z]*") if path.stem != "py"}
+    rooms -= {"app", "draws", "export"}  # the application, and two names that are functions
+    code = f"import bayesdiv, sys\nfor room in {sorted(rooms)}:\n    getattr(bayesdiv, room)\n"
+    # Rooms import one another: each is asked for as if it were the first.
+    code += "    for name in [name for name in sys.modules if name.startswith('bayesdiv.')]:\n"
+    code += "        del sys.modules[name]\n        vars(bayesdiv).pop(name.split('.')[1], None)\n"
+    assert program(code).stderr == ""
+
+
 def test_draws_and_export_are_functions_however_their_files_were_imported_before():
     code = "from bayesdiv.draws import draw_weights; import bayesdiv; print(bayesdiv.draws)"
     assert program(code).stdout.startswith("<function draws")

@@ -145,7 +145,11 @@ _HOMES = {
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}
-_ROOMS = ("calibration", "outliers")  # reached as bayesdiv.calibration, not in __all__
+# Reached as bayesdiv.calibration and so on, not in __all__.
+_ROOMS = (
+    "calibration compute divergence likelihoods model objective outliers prediction predictive "
+    "quantiles saving serving testing training"
+)
 
 
 class _Package(ModuleType):
@@ -165,7 +169,7 @@ if not TYPE_CHECKING:  # else a checker would take every name for one of ours
         """A public name, imported when it is first used."""
         if name in _MODULES:
             return import_module(_MODULES[name])
-        if name in _ROOMS:
+        if name in _ROOMS.split():
             return import_module(f"{__name__}.{name}")
         home = next((module for module, names in _HOMES.items() if name in names.split()), None)
         if home is None:
