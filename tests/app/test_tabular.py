@@ -411,6 +411,7 @@ def test_a_loss_that_is_not_finite_is_told():
             r"network must give 1 output, got shape \(2,\) for two rows",
         ),
         ({"likelihood": "normal"}, "likelihood must be one of heteroscedastic, gaussian"),
+        ({"likelihood": "normal"}, "negative_binomial, auto, got 'normal'"),
         ({"members": 0}, "members must be at least 1, got 0"),
         ({"seconds": 0.0}, "seconds must be positive, got 0.0"),
         ({"prior": "x"}, r"prior must be a prior such as FanIn\(\), got 'x'"),

@@ -152,7 +152,8 @@ FAMILIES = {
 def family_of(word: object) -> Family:
     """The family that goes by a word."""
     if word not in FAMILIES:
-        raise ValueError(f"likelihood must be one of {', '.join(FAMILIES)}, got {word!r}")
+        known = ", ".join((*FAMILIES, "auto"))
+        raise ValueError(f"likelihood must be one of {known}, got {word!r}")
     return FAMILIES[str(word)]
 
 
