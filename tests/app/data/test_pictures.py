@@ -184,6 +184,15 @@ def test_a_folder_without_classes_and_options_of_tables_are_refused(album, tmp_p
         load(album, size=4)
 
 
+@pytest.mark.parametrize("size", ["0", "-5", "4", "2000", "wide"])
+def test_a_size_out_of_range_is_refused_with_the_range(album, tmp_path, size, capsys):
+    assert call("train", album, f"--size={size}", "--out", tmp_path / "run") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"size must be a whole number of pixels between 8 and 1024, got {size}" in said
+    with pytest.raises(DataError, match="size must lie between 8 and 1024"):
+        load(album, size=0)
+
+
 def test_a_table_names_pictures_and_their_classes(album, tmp_path):
     names = [f"{kind}/{number:02}.png" for kind in ("apple", "leaf") for number in range(12)]
     frame = pd.DataFrame({"file": names, "kind": [name[0] for name in names]})

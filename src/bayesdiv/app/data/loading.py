@@ -156,8 +156,8 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: source.get(name) for name in ("separator", "decimal", "encoding", "sheet")}
     texts = tuple(filter(None, (source.get("categories") or "").split(",")))
     task, split, size = source.get("task"), source.get("split"), source.get("size")
-    if size is not None and not str(size).isdecimal():
-        raise ValueError(f"size must be a whole number of pixels, got {size}")
+    if size is not None and not (str(size).isdecimal() and 8 <= int(size) <= 1024):
+        raise ValueError(f"size must be a whole number of pixels between 8 and 1024, got {size}")
     return {
         "target": source["target"],
         "task": None if task is None else named(task),

@@ -120,7 +120,7 @@ def _labelled(
     path: Path, files: list[Path], names: list[str], target: str, size: int | None, skip: bool
 ) -> Images:
     """Pictures with the names of their classes; broken ones may be left out."""
-    read = decoded(files, size or SIZE)
+    read = decoded(files, SIZE if size is None else size)
     broken = [problem for problem in read.problems if problem]
     if broken and not skip:
         raise DataError(f"{broken[0]}: repair or remove it, or give --skip_broken")
