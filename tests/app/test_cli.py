@@ -456,6 +456,17 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(run, numbers, co
     assert "has format 1, and this version reads 2: use the version of bayesdiv that wrote" in said
 
 
+def test_a_run_with_a_setting_that_was_dropped_is_refused_in_one_sentence(run, capsys):
+    told = json.loads((run / "settings.json").read_text())
+    told["training"] |= {"balance": False, "bias": None}
+    (run / "settings.json").write_text(json.dumps(told))
+    (run / "metrics.json").unlink()
+    capsys.readouterr()
+    assert call("show", run) == 2
+    said = " ".join(complaint(capsys).split())
+    assert said.endswith("has a setting that this version does not know, balance: train again")
+
+
 def stopped(numbers, *options) -> None:
     """A run that was stopped after one epoch, in the folder parts."""
     whole, seen = trainings.Keeper.after, []

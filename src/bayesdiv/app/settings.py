@@ -103,6 +103,12 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
 def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     """A run without its weights, finished or not: its network as it began, history, settings."""
     settings = _read(folder)
+    unknown = settings["training"].keys() - {f.name for f in dataclasses.fields(Settled)}
+    if unknown:
+        raise runs.RunError(
+            f"{folder / runs.SETTINGS} has a setting that this version does not know, "
+            f"{min(unknown)}: train again"
+        )
     try:
         experiment = _from_settings(settings)
     except Exception as error:  # whatever a settings file has in place of ours
