@@ -206,6 +206,20 @@ def test_a_file_gets_a_line_now_and_then_with_the_time_left_of_all_trainings(mon
     assert lines[14] == "JSA: epoch 50 of 100, nll 0.500, divergence 20, about 50 s left"
 
 
+def test_progress_names_the_divergence_as_the_command_line_takes_it(numbers, monkeypatch, capsys):
+    monkeypatch.setattr(console.errors, "_force_terminal", False)
+    monkeypatch.setattr(console, "PATIENCE", 0.0)
+    assert call("train", numbers, "--out", "run", *QUICK) == 0
+    assert "JSA:0.3: epoch 1 of 3, " in capsys.readouterr().err
+
+
+def test_options_of_a_command_without_networks_for_pictures_name_none(capsys):
+    assert call("tune", "--help") == 0
+    assert "resnet" not in capsys.readouterr().out
+    assert call("train", "--help") == 0
+    assert "resnet18" in capsys.readouterr().out
+
+
 def test_small_metrics_keep_their_digits(numbers, monkeypatch, capsys):
     small = {"nll": -66.7, "rmse": 1.2345e-30}
     given(monkeypatch, {"KL": small, "JSA": small | {"rmse": 2e-30}, "deterministic": small})
@@ -372,6 +386,9 @@ def test_train_evaluate_show_agree(run, capsys):
     assert "JSA:0.3" in out
     assert "MLP(inputs=4" in out
     assert "epochs done" in out
+    names = {line.split("  ")[0] for line in out.splitlines()}
+    assert "hidden" in names
+    assert not {"net", "pretrained"} & names  # which tables have no use for
     assert len((run / "history.jsonl").read_text().splitlines()) == 3
     assert not (run / "checkpoint.safetensors").exists()
 

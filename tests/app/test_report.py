@@ -209,6 +209,7 @@ def test_the_verdict_compares_with_simple_models_and_states_the_draws(made, page
     assert text.count("the best of 3 simple models on these rows") == len(LOSSES)
     assert text.count("Its 90 % intervals hold") == len(LOSSES)
     assert text.index("Verdict") < text.index("Metrics") < text.index("Settings")
+    assert "Every figure, curve and table above the section Data is of " in text
 
 
 def test_the_verdict_tells_by_what_and_on_which_rows_a_run_is_calibrated(made, tmp_path):

@@ -52,20 +52,21 @@ class Training:
     says, like those of the estimators.
 
     Args:
-        epochs: passes over the training data (default: until tables converge; 100 for images, at
-            least 60 for a resnet).
+        epochs: passes over the training data (default: until tables converge; 100 for images).
         learning_rate: learning rate of Adam (default: 0.005), constant for half of the epochs, then
-            falling to 0; for a resnet, that of SGD (default: 0.1).
-        batch_size: examples per step (default: 64; for a resnet 32 to 256, by the images).
+            falling to 0.
+        batch_size: examples per step (default: 64).
         samples: weight draws per step and member (default: 4 for tables, 1 for images).
         members: networks in the ensemble (default: 4 for tables, 1 for images).
-        strength: λ, how much the divergence counts (default: 1; for a resnet by its prior).
+        strength: λ, how much the divergence counts (default: 1).
         start: initial posterior scale as a fraction of the prior's (default: by divergence).
         prior_gain: the prior scale of each layer is this over √fan-in.
         hidden: units of each hidden layer, for tables.
-        test_samples: weight draws for predictions (default: 100; for a resnet 32).
+        test_samples: weight draws for predictions (default: 100).
         seed: seed of weights, order of rows and noise.
         net: network for pictures: conv, resnet18, resnet20 or resnet20_frn (filter response norm).
+            For a resnet the defaults are at least 60 epochs, SGD with learning rate 0.1, 32 to 256
+            examples per step by the images, a strength by its prior, and 32 test samples.
         pretrained: weights that a resnet starts from, a .safetensors file or the folder of a run;
             the prior is centred on them.
     """

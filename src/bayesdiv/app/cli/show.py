@@ -31,6 +31,8 @@ def show(settings: Namespace) -> None:
     experiment, told = restore(folder) if finished else outline(folder)
     result, history = result_of(folder) if finished else {}, experiment.history
     best = min(history, key=lambda line: line.get("validation_nll", math.inf), default={})
+    pictured = () if told["encoder"] is None else ("net", "pretrained")  # nothing to a table
+    names = [f.name for f in fields(Training) if f.name not in pictured]
     rows = {
         "data": told["data"].get("data", ""),
         "target": told["target"],
@@ -38,7 +40,7 @@ def show(settings: Namespace) -> None:
         "network": str(experiment.recipe),
         "weights": f"{experiment.num_weights:,}",
         "divergence": runs.loss(told),
-        **{f.name.replace("_", " "): told["training"][f.name] for f in fields(Training)},
+        **{name.replace("_", " "): told["training"][name] for name in names},
         "epochs done": len(history) if finished else f"{len(history)}, unfinished",
         f"best epoch{'' if finished else ' so far'}": result.get("best_epoch", best.get("epoch")),
         "calibration": calibrated.named(experiment.calibration) or "none",

@@ -5,11 +5,11 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
-from bayesdiv.app import options
+from bayesdiv.app import options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
 from bayesdiv.app.image_recipe import IMAGES
-from bayesdiv.app.settings import restore
+from bayesdiv.app.settings import described, restore
 from bayesdiv.divergence import JSA
 from bayesdiv.model.bayesianize import plain
 
@@ -36,7 +36,7 @@ def train(settings: Namespace) -> None:
     usual = JSA(0.3) if training.net == "conv" else IMAGES.divergence
     divergence = usual if given is None else options.named(given)
     with Pace() as pace:
-        tell = pace.teller(given or repr(divergence), training.epochs)
+        tell = pace.teller(runs.loss({"divergence": described(divergence)}), training.epochs)
         _, result = trainings.train(
             splits,
             divergence,

@@ -94,8 +94,8 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     rows = first.what
     began = (
         f"From {first.splits.num_data:,} training {rows} the network{'s' * (count > 1)} learned to "
-        f"{what}. Every figure, curve and table below is of {len(first.y):,} {rows} of "
-        f"{first.source}{unseen}, and averages {drawn}."
+        f"{what}. Every figure, curve and table above the section Data is of "
+        f"{len(first.y):,} {rows} of {first.source}{unseen}, and averages {drawn}."
     )
     said = [element("p", began)]
     for one in known:
