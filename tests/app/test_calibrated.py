@@ -186,7 +186,7 @@ def test_an_exported_run_keeps_its_calibration(place, run):
 
 def test_fewer_draws_in_a_file_than_in_the_calibration_are_said(place, capsys):
     assert call("calibrate", "numbers", "numbers_held.csv") == 0
-    assert call("export", "numbers", "run.txt", "--samples", 2) == 2  # said before it is written
+    assert call("export", "numbers", "run.pt2", "--samples", 2) == 0
     assert "give --samples 5 to keep it" in " ".join(capsys.readouterr().err.split())
 
 
@@ -222,6 +222,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(place, capsys, arguments, wor
     assert call("calibrate", *arguments) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert words in said
+    assert said.startswith("bayesdiv: ")
     assert said.count("bayesdiv: ") == 1
     assert not Path("numbers", calibrated.FILE).exists()
 

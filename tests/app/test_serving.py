@@ -80,6 +80,8 @@ def test_a_run_of_a_quantity_becomes_a_file_in_its_units(run):
     [
         (["run", "rows.csv"], "exists already"),
         (["run", "net.txt"], "path must end in .onnx or .pt2"),
+        (["run", "net.txt", "--data", "moved.csv"], "path must end in .onnx or .pt2"),
+        (["run", "net.pt2", "--data", "moved.csv", "--level", "2"], "level must lie inside (0, 1)"),
         (["nothing", "net.pt2"], "there is no run"),
         (["run", "net.pt2", "--precision", "int4"], "precision must be one of"),
     ],
@@ -89,6 +91,7 @@ def test_what_cannot_be_exported_is_one_sentence(run, arguments, sentence, capsy
     assert call("export", *arguments) == 2
     said = capsys.readouterr().err
     assert sentence in " ".join(said.split())
+    assert said.startswith("bayesdiv: ")
     assert "Traceback" not in said
 
 

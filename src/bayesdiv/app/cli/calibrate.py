@@ -39,9 +39,10 @@ def calibrate(settings: Namespace) -> None:
         (x, y), _ = with_targets(settings.new, told, options.written_of(settings, told["data"]))
     else:
         x, y = reloaded(told, settings.run).test
-        note("fitted to the test rows, so their metrics say less about new rows from now on")
     with owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind, settings.new or "")
+    if settings.new is None:
+        note("fitted to the test rows, so their metrics say less about new rows from now on")
     count = len(y)
     if isinstance(found, Levels):
         kind = "intervals" if found.score else "sets"

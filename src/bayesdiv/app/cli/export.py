@@ -53,13 +53,14 @@ def export(settings: Namespace) -> None:
     if Path(settings.out).exists():
         raise ValueError(f"{settings.out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run), settings.data)
+    notes: list[str] = []  # printed once nothing can be refused any more
     splits, weights = None, experiment.drawn(settings.among or settings.samples)
     try:
         splits = reloaded(told, settings.run)
     except DataError as error:
         if settings.among is not None:
             raise
-        note(f"the change in NLL could not be computed: {error}")
+        notes.append(f"the change in NLL could not be computed: {error}")
     if settings.among is not None and splits is not None:  # those that predict most like all
         rows = splits.train.x[:500]
         weights = fewer(experiment.model, experiment.likelihood, rows, weights, settings.samples)
@@ -67,7 +68,7 @@ def export(settings: Namespace) -> None:
     task, name = task_of(told), told["target"] or ""
     own = experiment.training.test_samples
     if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
-        note(
+        notes.append(
             f"the conformal promise was fitted to {own} draws and is not exact for others: give "
             f"--samples {own} to keep it"
         )
@@ -84,6 +85,7 @@ def export(settings: Namespace) -> None:
         classes=task.classes if isinstance(task, Classification) else (),
         units=Units(task.loc, task.scale, name) if isinstance(task, Regression) else None,
     )
+    note(*notes)
     say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
     if told["encoder"] is not None:
         count = len(encoder_of(told).columns)
