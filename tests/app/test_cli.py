@@ -1076,7 +1076,10 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
             ["tune", "diabetes", "--divergence", "JSX"],
             "JSX is not a known divergence; did",
         ),
-        (["tune", "diabetes", "--divergence", "null"], "None is not a known divergence"),
+        (
+            ["tune", "diabetes", "--divergence", "null"],
+            "tune needs a divergence, got null: give one of",
+        ),
         (["tune", "diabetes", "--storage", "what://x"], "storage must be a database that opens"),
         (["tune", "nowhere.csv"], "nowhere.csv"),
         (["show"], "show needs RUN, as in: bayesdiv show runs/diabetes"),
@@ -1181,6 +1184,14 @@ def test_help_says_what_to_type_and_no_types(capsys):
         (["show", "run", "--zzz"], "show has no option --zzz; see bayesdiv show --help"),
         (["show", "run", "more"], "show does not take 'more'; see bayesdiv show --help"),
         (["train", "diabetes", "--out", "run", "--hidden", "wide"], "such as 50,50, got wide"),
+        (
+            ["train", "diabetes", "--out", "run", "--divergence.alpha", "0.3"],
+            "bayesdiv: train has no option --divergence.alpha; write --divergence JSA:0.3",
+        ),
+        (
+            ["train", "diabetes", "--out", "run", "--divergence", "JSA:x"],
+            "bayesdiv: alpha of 'JSA:x' must be a number, as in JSA:0.3, got x",
+        ),
     ],
 )
 def test_a_misspelt_option_gets_the_closest_one(arguments, words, capsys):

@@ -254,7 +254,12 @@ def named(text: str) -> Divergence | None:
     if wrong:
         raise ValueError(f"{name} has no {wrong[0]}, got {text!r}")
     try:
-        made: Divergence = kind(**{key: float(value) for key, value in fields.items()})
+        values = {key: float(value) for key, value in fields.items()}
+    except ValueError:
+        rule = "must be a number, as in JSA:0.3"
+        raise ValueError(f"alpha of {text!r} {rule}, got {said}") from None
+    try:
+        made: Divergence = kind(**values)
         return made
     except (ValueError, TypeError) as error:
         raise ValueError(f"alpha of {text!r}: {error}") from None

@@ -102,6 +102,13 @@ def test_tune_leaves_a_run_that_predicts_what_it_said(tmp_path, monkeypatch, cap
     [
         (["--search", "grid"], "search must be population or optuna, got grid"),
         (["--search", "population", "--aim", "rmse"], "a population needs a table and --aim nll"),
+        (["--search", "population", "--folds", "2"], "and has no --folds or --storage"),
+        (["--search", "population", "--storage", "s.db"], "and has no --folds or --storage"),
+        (
+            ["--divergence", "KL", "--alpha_range", "0", "1"],
+            "KL has no alpha to search: leave out --alpha_range",
+        ),
+        (["--divergence", "deterministic"], "tune needs a divergence, got deterministic: give one"),
         (["--alpha_range", "0", "2"], "alpha must lie in [0, 1], got 2"),
     ],
 )

@@ -81,6 +81,8 @@ def _run(arguments: Sequence[str]) -> None:
         torch.set_num_threads(1)
     try:
         check(arguments)
+        if dotted := re.search(r"(?m)^--divergence\.\w+", "\n".join(arguments)):
+            complain(f"{arguments[0]} has no option {dotted[0]}; write --divergence JSA:0.3")
         whole = parser(arguments[0])
         settings = whole.instantiate(whole.parse_args(list(arguments)))
     except OverflowError:

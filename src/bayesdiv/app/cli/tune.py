@@ -83,16 +83,22 @@ def tune(settings: Namespace) -> None:
         raise ValueError(f"search must be population or optuna, got {settings.search}")
     divergence, asked = options.named(settings.divergence), _ranges(settings)
     if divergence is None:
-        raise ValueError(options.unknown("None"))
+        known = ", ".join(options.known())
+        raise ValueError(f"tune needs a divergence, got {settings.divergence}: give one of {known}")
+    if "alpha" in asked and not hasattr(divergence, "alpha"):
+        raise ValueError(f"{settings.divergence} has no alpha to search: leave out --alpha_range")
     if settings.trials is not None and settings.trials < 1:
         raise ValueError(f"trials must be at least 1, got {settings.trials}")
     splits, training = options.prepared(settings)
     # What a population does not have needs Optuna.
-    beyond = settings.aim != "nll" or len(splits.shape) > 1
-    more = beyond or settings.folds is not None or settings.storage
-    optuna = settings.search == "optuna" if settings.search else bool(more)
-    if beyond and not optuna:
-        raise ValueError("a population needs a table and --aim nll: give --search optuna")
+    more = settings.aim != "nll" or len(splits.shape) > 1
+    more = more or settings.folds is not None or settings.storage is not None
+    optuna = settings.search == "optuna" if settings.search else more
+    if more and not optuna:
+        raise ValueError(
+            "a population needs a table and --aim nll, and has no --folds or --storage: give "
+            "--search optuna"
+        )
     ranges: Ranges = {**(RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
         ranges = {name: ranges[name] for name in ranges if name != "alpha"}
