@@ -64,6 +64,31 @@ def test_a_frame_with_text_dates_and_gaps_is_learned_and_predicted():
         model.predict(frame.rename(columns={"size": "area"}))
 
 
+@pytest.mark.parametrize("columns", [["size", "size"], ["town", "size", "town"]])
+def test_two_columns_of_one_name_are_refused_in_one_sentence(columns):
+    frame, y = messy(rows=20)
+    sentence = f"column names must differ, got '{columns[0]}' more than once: rename one of them"
+    with pytest.raises(ValueError, match=sentence):
+        bd.BayesianRegressor(**QUICK).fit(frame[columns], y)
+
+
+@pytest.mark.parametrize("columns", [["size"], ["size", "sold", "town"]])
+def test_text_in_a_column_of_numbers_or_dates_is_named_with_its_column(columns):
+    frame, y = messy()
+    frame = frame[columns].assign(size=frame["size"].fillna(50.0))
+    model = bd.BayesianRegressor(**QUICK | {"epochs": 1}).fit(frame, y)
+    numbers = frame.assign(size=frame["size"].astype(str))
+    assert np.array_equal(model.predict(numbers), model.predict(frame))
+    for name in columns[:2]:
+        wrong = frame.astype({name: object})
+        wrong.loc[3, name] = "x"
+        sentence = f"column '{name}' must hold numbers or dates as in the fit, got 'x'"
+        with pytest.raises(ValueError, match=sentence):
+            model.predict(wrong)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.assign(other="x"))
+
+
 def test_a_frame_of_numbers_is_the_array_of_its_numbers():
     X, y = load_iris(return_X_y=True)
     array, frame = (

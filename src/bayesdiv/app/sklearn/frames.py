@@ -22,6 +22,10 @@ def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
     if not is_frame(X):
         return None
     frame = cast(Any, X)
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        got = f"got {repeated[0]!r} more than once"
+        raise ValueError(f"column names must differ, {got}: rename one of them")
     kinds = {name: frame[name].dtype.kind for name in frame.columns}
     if all(kind in "iuf" for kind in kinds.values()) and not frame.isna().to_numpy().any():
         return None
@@ -40,8 +44,22 @@ def is_frame(X: object) -> bool:
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
+def check_numbers(X: Any) -> None:
+    """Complain of text that is not a number, where X is a table of pandas."""
+    for name, column in X.items() if is_frame(X) else ():
+        texts = () if column.dtype.kind in "iufbmM" else column
+        for value in (text for text in texts if isinstance(text, str)):
+            try:
+                float(value)
+            except ValueError:
+                rule = f"column {name!r} must hold numbers or dates as in the fit"
+                raise ValueError(f"{rule}, got {value!r}") from None
+
+
 def _days(frame: Any) -> Any:
     """Numbers and booleans as floats, dates in days."""
+    frame = frame.infer_objects()  # dates that came as objects
+    check_numbers(frame)
     columns = {}
     for name, column in frame.items():
         columns[str(name)] = column

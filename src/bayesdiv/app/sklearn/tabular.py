@@ -24,7 +24,7 @@ from bayesdiv.app.families import Floats, moments
 from bayesdiv.app.nets.away import Away
 from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.recipe import TABLES, Rate, Watch
-from bayesdiv.app.sklearn.frames import encoder_for, is_frame
+from bayesdiv.app.sklearn.frames import check_numbers, encoder_for, is_frame
 from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, Stream, standardised
 from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
@@ -126,6 +126,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             encoder = encoder_for(X)
             self._encoder = None if encoder is None else encoder.fit(X)
         if self._encoder is None:
+            check_numbers(X)
             x, targets = validate_data(self, X, y, dtype=np.float64, reset=not self._warm, **checks)
             return x, targets
         validate_data(self, X, skip_check_array=True, reset=not self._warm)
@@ -135,12 +136,14 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: ArrayLike) -> Floats:
         """New rows as standardised numbers."""
         check_is_fitted(self)
+        if is_frame(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
         if self._encoder is None:
+            check_numbers(X)
             x = validate_data(self, X, dtype=np.float64, reset=False)
         elif not is_frame(X):
             raise ValueError("X must be a DataFrame with the columns that the fit had")
         else:
-            validate_data(self, X, reset=False, skip_check_array=True)
             x = np.asarray(self._encoder.transform(X), dtype=np.float64)
         return standardised(x, self._columns)
 
