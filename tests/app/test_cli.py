@@ -25,6 +25,7 @@ from bayesdiv.app import cli, console, metric, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
+from bayesdiv.app.data.files import Written, read
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.report import comparison
 from bayesdiv.app.tuning import search as searches
@@ -674,9 +675,41 @@ def test_a_run_remembers_how_its_file_was_written_and_parted(capsys):
     assert call("evaluate", "run") == 0
     assert capsys.readouterr().out.splitlines()[:5] == told.out.splitlines()[:5]
     assert call("predict", "run", "t.csv", "-o", "out.csv") == 0
-    out = pd.read_csv("out.csv", sep=":")
+    out = pd.read_csv("out.csv", sep=":", decimal=",")
     assert out["problem"].isna().all()
     assert np.isfinite(out["predicted_mean"]).all()
+
+
+@pytest.mark.parametrize("kind", ["semicolons", "quoted commas", "white space", "Excel"])
+def test_predictions_have_the_decimal_sign_of_the_file(kind, run):
+    table(12).to_csv("points.csv", index=False)
+    assert call("predict", run, "points.csv", "-o", "wanted.csv") == 0
+    wanted = pd.read_csv("wanted.csv")
+    new = Path("new.xlsx" if kind == "Excel" else "new.csv")
+    if kind == "Excel":
+        table(12).to_excel(new, index=False)
+    else:
+        mark = {"semicolons": ";", "quoted commas": ",", "white space": " "}[kind]
+        table(12).to_csv(new, index=False, sep=mark, decimal=",")
+    ways = ["--separator", "space"] if kind == "white space" else []
+    assert call("predict", run, new, "-o", "out.csv", "--decimal", ",", *ways) == 0
+    separator = "," if kind == "quoted commas" else ";"
+    out = pd.read_csv("out.csv", sep=separator, decimal=",")
+    assert "." not in "".join(out.columns) + Path("out.csv").read_text()
+    ours = read("out.csv", written=Written(decimal=","))
+    for found in (out, ours[list(out.columns)]):
+        pd.testing.assert_frame_equal(found, wanted, check_dtype=False)
+
+
+def test_predictions_of_rows_that_cannot_be_read_are_empty_under_a_decimal_comma(run):
+    frame = table(2).drop(columns="y")
+    frame["a"] = ["1,5", "wide"]
+    frame.to_csv("new.csv", index=False, sep=";", decimal=",")
+    assert call("predict", run, "new.csv", "-o", "out.csv", "--decimal", ",") == 0
+    out = pd.read_csv("out.csv", sep=";", decimal=",")
+    assert np.isfinite(out["predicted_mean"][0])
+    assert np.isnan(out["predicted_mean"][1])
+    assert "'wide'" in out["problem"][1]
 
 
 def test_predictions_take_names_that_are_free(classes, capsys):

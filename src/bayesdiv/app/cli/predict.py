@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from jsonargparse import ArgumentParser, Namespace
-from torch import Tensor
 
 from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.console import note, say
@@ -44,7 +43,8 @@ def predict(settings: Namespace) -> None:
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run))
-    rows = rows_of(settings.data, told, options.written_of(settings, told["data"]))
+    written = options.written_of(settings, told["data"])
+    rows = rows_of(settings.data, told, written)
     problems, good = rows.problems, rows.good
     x = rows.x(good)
     columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
@@ -53,12 +53,15 @@ def predict(settings: Namespace) -> None:
         columns["unlike_training"] = unusual
     copy, separator = rows.copy()
     for name, values in columns.items():  # nothing in the rows that could not be read
-        columns[name] = np.full(len(good), "", dtype=object)
-        columns[name][good] = values.tolist() if isinstance(values, Tensor) else values
+        found = np.asarray(values)
+        fractions = found.dtype.kind == "f"
+        columns[name] = np.full(len(good), np.nan) if fractions else np.full(len(good), "", object)
+        columns[name][good] = found.tolist()
     added = _renamed({**columns, "problem": problems}, copy.columns)
     for name, values in added.items():
         copy[name] = values
-    runs.write(out, copy.to_csv(index=False, sep=separator).encode())
+    text = copy.to_csv(index=False, sep=separator, decimal=written.decimal or ".")
+    runs.write(out, text.encode())
     count = "1 row" if len(good) == 1 else f"{len(good)} rows"
     by = calibrated.named(experiment.calibration)
     say(f"{count}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")

@@ -133,11 +133,14 @@ def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFr
     """A table to write back: every cell of a text file as the text it is, and its separator.
 
     Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
-    is "NA". Files that are not text, or separated by white space, give a comma.
+    is "NA". Files that are not text, or separated by white space, give a comma; a semicolon where
+    the comma is the decimal sign.
     """
     options = {"dtype": str, "keep_default_na": False, "na_filter": False}
-    found = _read(path, options, written or Written())
-    return found.frame, "," if found.separator == r"\s+" else found.separator
+    written = written or Written()
+    found = _read(path, options, written)
+    own = Path(path).suffix.lower() in TEXT and found.separator != r"\s+"
+    return found.frame, found.separator if own else ";" if written.decimal == "," else ","
 
 
 def _read(path: str | Path, options: Mapping[str, object], written: Written) -> Read:
