@@ -10,6 +10,7 @@ import torch
 from scipy.optimize import minimize
 
 import bayesdiv as bd
+from bayesdiv.app.cli import tune as command
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import Part
 from bayesdiv.app.experiment import Training, evaluate
@@ -95,6 +96,43 @@ def test_tune_leaves_a_run_that_predicts_what_it_said(tmp_path, monkeypatch, cap
     assert f"{metrics['test']['nll']:.3f}" in capsys.readouterr().out
     assert call("tune", "diabetes", "--divergence", "JSG:0.3", "--trials", "6", *quick) == 2
     assert "holds a finished run" in capsys.readouterr().err
+    optuna = ["--divergence", "JSG:0.3", "--search", "optuna", "--trials", "1"]
+    assert call("tune", "diabetes", *optuna, *quick) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "tunings/diabetes-JSG holds the results of a population: choose another --out" in said
+    assert json.loads(Path("tunings/diabetes-JSG/result.json").read_text()) == told
+
+
+@pytest.mark.parametrize("name", ["search.db", "search.html"])
+def test_a_population_leaves_a_search_by_optuna_alone(name, tmp_path, capsys):
+    (tmp_path / name).touch()
+    assert call("tune", "diabetes", "--out", tmp_path) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(
+        f"{tmp_path} holds the results of a search by Optuna: choose another --out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "finished", "sentence"),
+    [
+        ("population", False, "a population does not resume: the same command starts again in {}"),
+        ("_table", True, "the run is finished, {}/run; to start again, choose another --out"),
+    ],
+)
+def test_a_stopped_population_does_not_promise_to_resume(
+    grown, step, finished, sentence, tmp_path, monkeypatch, capsys
+):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "population", lambda *_, **__: grown)
+    monkeypatch.setattr(command, step, stop)
+    folder = tmp_path / "[t]"
+    assert call("tune", "diabetes", "--out", folder, "--epochs", "2", "--hidden", "8") == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"bayesdiv: stopped; {sentence.format(folder)}")
+    assert (folder / "run" / "metrics.json").exists() == finished
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ require()
 ORDER = ("compare", "train")  # what to start with comes first in the list of commands
 DESCRIPTION = "Bayesian neural networks held near their prior by KL, JS-G or bounded JS-A."
 EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
-GOES_ON = {"train", "tune"}  # commands that resume where they were stopped
 UNFORESEEN = 70  # exit code of our own mistakes, EX_SOFTWARE of sysexits.h
 
 
@@ -39,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     _answered(arguments)
+    from rich.markup import escape
+
     from bayesdiv.app.console import complain, errors
 
     command = arguments[0]
@@ -47,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run(arguments)
     except KeyboardInterrupt as stop:
         by = " by SIGTERM" if isinstance(stop, Terminated) else ""
-        goes_on = "; the same command resumes it" if command in GOES_ON else ""
-        errors.print(f"[bold]bayesdiv:[/] stopped{by}{goes_on}", soft_wrap=True)
+        then = str(stop) or "the same command resumes it" * (command == "train")
+        said = escape(f"stopped{by}" + f"; {then}" * bool(then))
+        errors.print(f"[bold]bayesdiv:[/] {said}", soft_wrap=True)
         sys.exit(code_of(stop))
     except MemoryError:
         complain("there is not enough memory for this: use fewer rows, units or samples")

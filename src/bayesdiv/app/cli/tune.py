@@ -39,6 +39,7 @@ from bayesdiv.app.tuning.search import Search, Tried, opened, trials, tried_in
 from bayesdiv.divergence import JSA, Divergence
 
 BEST, TRIALS, RESULT, PAGE = "best.yaml", "trials.csv", "result.json", "search.html"
+RUN, DATABASE = "run", "search.db"
 FEWEST = 10  # finished trials that say something about importance
 Pair = tuple[Divergence, Training]
 
@@ -115,14 +116,32 @@ def tune(settings: Namespace) -> None:
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
     way = _optuna if optuna else _population
-    way(settings, folder, splits, (divergence, training), ranges)
+    try:
+        way(settings, folder, splits, (divergence, training), ranges)
+    except KeyboardInterrupt as stop:
+        stop.args = ("the same command resumes it" if optuna else _again(folder),)
+        raise
+
+
+def _check_without(other: str, folder: Path, *names: str) -> None:
+    """Refuse a folder with files of the other way to search, whose results have the same names."""
+    if any((folder / name).exists() for name in names):
+        raise runs.RunError(f"{folder} holds the results of a {other}: choose another --out")
+
+
+def _again(folder: Path) -> str:
+    """What to do after a population was stopped."""
+    if (folder / RUN / runs.METRICS).exists():
+        return f"the run is finished, {folder / RUN}; to start again, choose another --out"
+    return f"a population does not resume: the same command starts again in {folder}"
 
 
 def _population(
     settings: Namespace, folder: Path, splits: Splits, pair: Pair, ranges: Ranges
 ) -> None:
     """Train a population, write its mixture as a run, compare it with the given settings."""
-    source, run = options.data_settings(settings), folder / "run"
+    _check_without("search by Optuna", folder, DATABASE, PAGE)
+    source, run = options.data_settings(settings), folder / RUN
     began = time.perf_counter()
     with owned(run), errors.status("training") as line:
         if (run / runs.METRICS).exists():
@@ -136,9 +155,9 @@ def _population(
         )
         seconds = time.perf_counter() - began
         measured = experiments.evaluate(grown.experiment, splits, splits.test)
-        write_run(grown, splits, source, run, {"test": measured, "seconds": seconds})
         line.update("training the given settings")
         beside = trainings.train(splits, *pair)[1]["test"]
+        write_run(grown, splits, source, run, {"test": measured, "seconds": seconds})
     output.print(_table(grown.tried, len(grown.tried), grown.best.number, "nll", splits.name))
     tuned = Tuned(*with_settings(*pair, grown.best.settings), grown.best)
     _write(folder, source, tuned, grown.tried)
@@ -151,8 +170,9 @@ def _population(
 
 def _optuna(settings: Namespace, folder: Path, splits: Splits, pair: Pair, ranges: Ranges) -> None:
     """Search by Optuna, then train the best and the given settings again."""
+    _check_without("population", folder, f"{RUN}/{runs.METRICS}")
     name = f"{Path(settings.data).stem}-{type(pair[0]).__name__}"
-    place = settings.storage or folder / "search.db"
+    place = settings.storage or folder / DATABASE
     search = Search(place, name, settings.trials or 30, settings.seed)
     # On another machine the same file may lie elsewhere.
     data = {**options.data_settings(settings), "data": Path(settings.data).name}
