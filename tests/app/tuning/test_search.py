@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.tuning.search import Search, trials, tune
+from bayesdiv.app.tuning.search import Search, opened, trials, tune
 from tests.sharing import together
 
 
@@ -28,6 +28,25 @@ def bowl(trial: optuna.Trial) -> float:
 
 def settings_of(search: Search) -> list[dict[str, float]]:
     return [tried.settings for tried in trials(search)]
+
+
+def test_a_transaction_that_reads_first_may_write_beside_another_writer(tmp_path):
+    """SQLite refuses at once where two transactions read and then both want to write."""
+    with opened(Search(tmp_path / "study.db")) as study:
+        engine, done = study._storage._backend.engine, []
+
+        def write(note: str, after: float = 0.0) -> None:
+            with engine.begin() as connection:
+                connection.exec_driver_sql("select count(*) from studies").all()
+                time.sleep(after)
+                connection.exec_driver_sql(f"update studies set study_name = '{note}'")
+            done.append(note)
+
+        other = threading.Timer(0.1, write, ["second"])
+        other.start()
+        write("first", after=0.3)
+        other.join()
+        assert done == ["first", "second"]
 
 
 def test_the_search_comes_nearer_to_the_minimum_than_chance(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
+import sqlalchemy
 from optuna.exceptions import OptunaError, StorageInternalError
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
@@ -190,11 +191,29 @@ def _storage(url: str) -> RDBStorage:
     how = {"connect_args": {"timeout": 60}} if embedded else {"pool_pre_ping": True}
     for left in reversed(range(OPENINGS)):
         try:
-            return RDBStorage(url, engine_kwargs=how)
+            storage = RDBStorage(url, engine_kwargs=how)
+            return _one_at_a_time(storage) if embedded else storage
         except (SQLAlchemyError, OptunaError, ImportError, ValueError, RuntimeError) as error:
             said = f"storage must be a database that opens, got {_shown(url)}: {_cause(error)}"
             time.sleep(0.2 * bool(left))
     raise ValueError(said)
+
+
+def _one_at_a_time(storage: RDBStorage) -> RDBStorage:
+    """Lock SQLite as a transaction begins: one that reads and then writes would not wait later."""
+    engine = storage.engine
+
+    @sqlalchemy.event.listens_for(engine, "connect")
+    def _(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # the driver would begin by itself, and without a lock
+        connection.execute("PRAGMA journal_mode = WAL")  # also safe when a process is killed
+
+    @sqlalchemy.event.listens_for(engine, "begin")
+    def _(connection: sqlalchemy.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    engine.dispose()  # connections from before do not know of this
+    return storage
 
 
 def _url(storage: str | Path) -> str:
