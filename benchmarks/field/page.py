@@ -90,16 +90,18 @@ def section(results: list[Result], case: str) -> str:
     """Figures, tables and what is missing, of one case."""
     own = of_case(results, case)
     shown = [result for result in own if result["method"] in SHOWN]
-    parts = [f"## {HEADINGS[case]}", f"{own[0]['epochs']} epochs. {_chosen_on(case)}".strip()]
+    parts = [f"## {HEADINGS[case]}", f"{own[0]['epochs']} epochs. {_chosen_on(case, own)}".strip()]
     parts += [figures([f"field-{case}-{name}" for name in DRAWN])]
     parts += [tables.table(shown, IN_TABLE), comparison(own), NOTES.get(case, "")]
     parts += [missing(own, case)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _chosen_on(case: str) -> str:
+def _chosen_on(case: str, results: list[Result]) -> str:
+    """Which of the methods that were run had no search of their own in this case."""
     tuned = {file.name.split("-")[3] for file in FIELD.glob(f"tune-{case}-resnet18-*.json")}
-    left = [TITLES[name] for name in WANTED if name not in tuned]
+    run = {result["method"] for result in results}
+    left = [TITLES[name] for name in WANTED if name in run and name not in tuned]
     return "" if not left else f"Settings chosen on clean images: {', '.join(left)}."
 
 
@@ -288,13 +290,13 @@ def tuned_in_short(results: list[Result]) -> str:
         return ""
     best = min(missed, key=missed.__getitem__)
     plain, kl = (
-        compared(difference(own, best, other, "missed_equal"), ".3f", -1) or "the same"
+        compared(difference(own, best, other, "missed_equal"), ".3f", -1)
         for other in ("plain", "all_kl")
     )
     return (
         f"- **{START}.** On patches of unseen patients the fewest tumours are missed at 90 % "
         f"specificity by {pretrained.TITLES[best]}: {missed[best]:.3f}, where plain fine-tuning "
-        f"misses {missed['plain']:.3f} ({plain}) and KL on all weights {missed['all_kl']:.3f} "
+        f"misses {missed['plain']:.3f} ({plain}) and λKL on all weights {missed['all_kl']:.3f} "
         f"({kl})."
     )
 

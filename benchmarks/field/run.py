@@ -142,7 +142,7 @@ def run(job: Job, arguments: argparse.Namespace, parts: dict[str, Part]) -> list
         found = [Result(job.method, {"setting": repr(job.settings)}, None)]
     facts = _facts(job, task, time.perf_counter() - began, arguments.beside)
     if job.stage == "time":
-        _write(arguments.runs / f"{job.key()}.json", {"method": job.method, **facts})
+        write(arguments.runs / f"{job.key()}.json", {"method": job.method, **facts})
         return [f"{job.key()}: {facts['seconds_per_epoch']:.3f} s per epoch"]
     return [
         _judge(job, place, result, facts, arguments, sets, y)
@@ -194,13 +194,13 @@ def _judge(
     whole["seconds_of_evaluation"] = time.perf_counter() - began
     if job.stage == "final":
         np.savez_compressed(arguments.runs / f"{key}.npz", **_kept(result.method, logs, y))
-    _write(arguments.runs / f"{key}.json", whole)
+    write(arguments.runs / f"{key}.json", whole)
     first = scores.get("test") or scores["validation"]
     line = " ".join(f"{name} {value:.4f}" for name, value in first.items())
     return f"{key}: {line}; {facts['seconds_per_epoch'] or 0:.2f} s per epoch"
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
+def write(file: Path, content: dict[str, Any]) -> None:
     """Whole or not at all."""
     part = file.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1))

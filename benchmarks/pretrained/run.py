@@ -12,7 +12,6 @@ archives under 15 MiB.
 
 import argparse
 import gc
-import json
 import sys
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 import bayesdiv as bd
 from benchmarks.field.evaluation import Logs, Seen, predicted
 from benchmarks.field.methods import Result, Settings, per_epoch
-from benchmarks.field.run import archive, best, options, results
+from benchmarks.field.run import archive, best, options, results, write
 from benchmarks.pretrained.data import CASES, FOLDS, Fold, Sets, fold, read
 from benchmarks.pretrained.methods import METHODS, FineTuning
 from benchmarks.pretrained.network import Lite0
@@ -113,7 +112,7 @@ def run(job: Job, arguments: argparse.Namespace, sets: Sets) -> str:
         result, {n: Seen(p.x, task.samples) for n, p in wanted.items()}, case.classes
     )
     scores = judged(logs, {name: part.y.cpu() for name, part in wanted.items()})
-    _write(arguments.runs / f"{job.key}.json", facts | _setting(result) | {"scores": scores})
+    write(arguments.runs / f"{job.key}.json", facts | _setting(result) | {"scores": scores})
     first = " ".join(f"{name} {value:.4f}" for name, value in scores[names[-1]].items())
     return f"{job.key}: {first}; {facts['seconds']:.1f} s, {time.perf_counter() - began:.1f} in all"
 
@@ -146,13 +145,6 @@ def _predictions(result: Result, wanted: dict[str, Seen], classes: int) -> Logs:
         return unusable({name: torch.empty(len(own.x), classes) for name, own in wanted.items()})
     logs = {name: own.cpu() for name, own in predicted(result.trained, wanted).items()}
     return logs if all(bool(own.isfinite().all()) for own in logs.values()) else unusable(logs)
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(content, indent=1))
-    part.rename(file)
 
 
 def parser() -> argparse.ArgumentParser:

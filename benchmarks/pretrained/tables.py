@@ -17,9 +17,9 @@ HERE = Path(__file__).resolve().parent
 FOLDS = 5
 TITLES = {
     "plain": "plain fine-tuning",
-    "last_kl": "last layer, KL",
+    "last_kl": "last layer, λKL",
     "last_jsa": "last layer, JS-A",
-    "all_kl": "all weights, KL",
+    "all_kl": "all weights, λKL",
     "all_jsa": "all weights, JS-A",
     "all_jsg": "all weights, JS-G",
 }

@@ -179,7 +179,7 @@ def test_a_run_leaves_a_result_and_is_not_repeated(tmp_path, packed, capsys, mon
         assert "final-patches-all_kl-0.json" in archive.getnames()
     main(options(tmp_path, "--only", "all_kl", "--folds", "1"))
     assert not capsys.readouterr().out
-    assert "| all weights, KL | 1 |" in tables.page(results_in(tmp_path / "runs"))
+    assert "| all weights, λKL | 1 |" in tables.page(results_in(tmp_path / "runs"))
 
 
 def test_a_run_that_would_not_end_in_time_is_not_begun(tmp_path, packed, capsys):
@@ -201,7 +201,7 @@ def test_a_larger_auc_is_ahead_and_missing_folds_are_named():
     # Differences .05, .04, .05: mean .046667, standard error .003333, quantile 4.302653.
     wanted = "| AUC | +0.0467 | +0.0323 … +0.0610 | 3 | ahead |"
     assert f"| all weights, JS-A | plain fine-tuning {wanted}" in page
-    assert "Not run: plain fine-tuning, fold 3; plain fine-tuning, fold 4; last layer, KL" in page
+    assert "Not run: plain fine-tuning, fold 3; plain fine-tuning, fold 4; last layer, λKL" in page
 
 
 def test_committed_tables_are_those_of_the_committed_results():

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.pretrained.tables import TITLES
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "paper" / "images.md"
 RESULTS = ROOT / "results" / "images"
@@ -205,16 +207,6 @@ def settings():
             )
 
 
-FINE_TUNED = {
-    "plain": "plain fine-tuning",
-    "last_kl": "last layer, λKL",
-    "last_jsa": "last layer, JS-A",
-    "all_kl": "all weights, λKL",
-    "all_jsa": "all weights, JS-A",
-    "all_jsg": "all weights, JS-G",
-}
-
-
 def fine_tuned(name, key="missed_equal"):
     paths = [PRETRAINED / f"final-patches-{name}-{fold}.json" for fold in range(5)]
     return scores([json.loads(path.read_text()) for path in paths], "scores", "test", key)
@@ -222,7 +214,7 @@ def fine_tuned(name, key="missed_equal"):
 
 def pretrained():
     base = fine_tuned("all_kl")
-    for name, title in FINE_TUNED.items():
+    for name, title in TITLES.items():
         own = fine_tuned(name)
         low, high = 100 * np.array(stats.ttest_rel(base, own).confidence_interval(0.95))
         ends = (100 * (base - own).mean(), low, high)
