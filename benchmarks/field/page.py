@@ -30,7 +30,7 @@ START = "A pretrained start"
 SEEDS = {"clean": 3, "images1000": 5, "noise40": 5}  # wanted; the other cases are extra
 SHOWN = [name for name in TITLES if not name.endswith("_mean")]
 OURS = [name for name in SHOWN if name.startswith(("kl", "jsg", "jsa"))]
-RIVALS = ("sgd", "swag", "ivon", "kl_natural")
+RIVALS = ("sgd", "dropout", "swag", "laplace", "ivon", "kl_natural")
 WANTED = [name for name in SHOWN if not name.startswith("ensemble") and name != "kl"]
 # What is compared, what it is called there, and which way is better.
 BETTER = {
