@@ -85,7 +85,7 @@ def tune(
     about: Mapping[str, Any] | None = None,
     tell: Tell = lambda tried: None,
 ) -> Tried:
-    """The best trial of a search by TPE (Bergstra et al. 2011), as the paper's, that ended.
+    """The best finished trial of a search by TPE (Bergstra et al. 2011), which the paper uses too.
 
     A trial that raises `Diverged`, or whose value is not finite, counts as pruned, and to TPE as
     one of the worst. A study that is `about` something else is not continued.
