@@ -2,18 +2,18 @@
 
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from bayesdiv.app import runs
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import complain, errors, output, say
-from bayesdiv.app.options import PlainHelp, command_parser
 from reproduction.catalogue import CATALOGUE, chosen
 from reproduction.item import Effort
 from reproduction.page import TAKES_HOURS, Shown, counted, page, standing, told
@@ -33,15 +33,15 @@ WHOLE = 2000  # columns of the list where there is no terminal: no line is cut
 TOYS = "Toy sizes: they show that the code runs, and no number here is of the paper's experiment."
 
 
-def parser() -> ArgumentParser:
+def parser() -> Command:
     """The parser of this command."""
-    command = command_parser(
+    command = Command(
         "Draw the paper's tables and figures from the committed results and write one page that "
         "shows all of them. Missing results that take seconds are computed; those that need "
         "training only with --compute.",
         "python -m reproduction all",
     )
-    command.prog, command.formatter_class = "python -m reproduction", PlainHelp
+    command.prog = "python -m reproduction"
     command.add_argument(
         "names", type=str, nargs="*", help="items, groups of items, or all; --list shows them"
     )
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own = parser()
     try:
         reproduce(own.parse_args(arguments))
-    except (ArgumentError, ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         complain(str(error))
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""

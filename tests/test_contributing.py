@@ -315,11 +315,11 @@ COMMAND = """
 
 from pathlib import Path
 from bayesdiv.app.console import say
-from bayesdiv.app.options import command_parser
+from bayesdiv.app.command import Command
 from bayesdiv.app.settings import outline
 
 def parser():
-    command = command_parser("Say how many weights a run has.", "bayesdiv count runs/diabetes")
+    command = Command("Say how many weights a run has.", "bayesdiv count runs/diabetes")
     command.add_argument("run", type=str)
     return command
 

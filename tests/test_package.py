@@ -84,7 +84,7 @@ def test_version_and_help_answer_without_torch(question):
         "import sys\n"
         "from bayesdiv.__main__ import main\n"
         "try:\n    main()\n"
-        "finally:\n    print('torch' in sys.modules, 'jsonargparse' in sys.modules)"
+        "finally:\n    print('torch' in sys.modules, 'rich' in sys.modules)"
     )
     out = program(code, question)
     assert out.returncode == 0, out.stderr

@@ -1251,16 +1251,6 @@ def test_a_divergence_is_a_name_with_alpha_on_the_command_line_and_in_a_file(num
     assert settings["training"]["hidden"] == [7, 5]
 
 
-def test_the_settings_of_a_command_can_be_printed_and_taken_from_a_file(numbers, capsys):
-    given = ["--divergence", "JSA:0.2", "--hidden", "8,8", "--out", "run", *QUICK]
-    assert call("train", numbers, *given, "--print_config") == 0
-    Path("printed.yaml").write_text(capsys.readouterr().out)
-    assert call("train", numbers, "--config", "printed.yaml") == 0
-    settings = json.loads(Path("run/settings.json").read_text())
-    assert settings["divergence"] == {"kind": "JSA", "alpha": 0.2}
-    assert settings["training"]["hidden"] == [8, 8]
-
-
 def test_markup_in_names_shows_as_text(capsys):
     frame = table().rename(columns={"y": "[red]y[/red]"})
     frame.to_csv("t.csv", index=False)

@@ -8,6 +8,7 @@ from scipy import stats
 
 import bayesdiv as bd
 from bayesdiv.app import options
+from bayesdiv.app.command import Command
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.families import FAMILIES, candidates, family_of, in_units
@@ -144,7 +145,7 @@ def test_counts_and_quantities_have_the_likelihoods_that_they_had():
 
 def test_auto_on_the_command_line_is_settled_once_and_noted(priced, monkeypatch):
     monkeypatch.setattr(choice, "UPDATES", 40)
-    command = options.command_parser("", "", options.DATA)
+    command = Command("", "", options.DATA)
     options.add_data(command)
     settings = command.parse_args([str(priced), "--likelihood", "auto"])
     source = options.open_data(settings)

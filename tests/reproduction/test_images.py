@@ -508,7 +508,7 @@ def test_several_processes_compute_the_same_results():
 
 
 def test_what_computes_needs_no_package_of_the_command_line():
-    blocked = ("rich", "jsonargparse", "optuna", "matplotlib", "yaml")
+    blocked = ("rich", "optuna", "matplotlib", "yaml")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); "
         "import reproduction.running, reproduction.images.running"

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 # By the name that they are imported by; pyproject.toml lists the same.
 EXTRA = (
-    *("jsonargparse", "openpyxl", "optuna", "pandas", "PIL"),
-    *("pooch", "pyarrow", "rich", "sklearn", "sqlalchemy", "threadpoolctl", "yaml"),
+    *("openpyxl", "optuna", "pandas", "PIL", "pooch", "pyarrow"),
+    *("rich", "sklearn", "sqlalchemy", "threadpoolctl", "yaml"),
 )
 
 

@@ -2,19 +2,20 @@
 
 import dataclasses
 import difflib
-from argparse import ArgumentTypeError
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from bayesdiv import divergence as divergences
 from bayesdiv.app import runs
 from bayesdiv.app import task as tasks
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN, Written
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
@@ -52,44 +53,6 @@ READING = {
 FLAGS = {"impute", "skip_broken"}
 
 
-def command_parser(
-    description: str, example: str, arguments: Mapping[str, str] | None = None
-) -> ArgumentParser:
-    """A parser with one worked example at its end, and arguments of text with what they are for.
-
-    The name of an option begins with --; all else that does not end with a ? must be given.
-    """
-    command = ArgumentParser(
-        description=description, epilog=f"Example: {example}", exit_on_error=False
-    )
-    for name, said in (arguments or {}).items():
-        if name.startswith("--"):
-            command.add_argument(name, type=str | None, default=None, help=said)
-        else:
-            many = "?" if name.endswith("?") else None
-            command.add_argument(name.rstrip("?"), type=str, help=said, nargs=many)
-    return command
-
-
-class PlainHelp(DefaultHelpFormatter):
-    """Help that shows what each option is for and its default, without its type."""
-
-    def _get_help_string(self, action: Any) -> str:
-        if "--print_config" in action.option_strings:
-            return "print these settings as YAML and exit"
-        usual = action.default if action.option_strings else None
-        typed = " ".join(map(str, usual)) if isinstance(usual, list | tuple) else usual
-        shown = "" if usual in (None, False, "==SUPPRESS==") else f" (default: {typed})"
-        return (action.help or "").removesuffix(".").replace("%", "%%") + shown
-
-    def _format_usage(self, usage: Any, actions: Any, *rest: Any, **more: Any) -> str:
-        places = [action for action in actions if not action.option_strings]
-        needed = [a.option_strings[0] for a in actions if a.option_strings and a.required]
-        line = super()._format_usage(usage, places, *rest, **more).replace("[options] ", "")
-        options = "".join(f" {name} {name.lstrip('-').upper()}" for name in needed)
-        return f"{line.rstrip()}{options} [options]\n\n"
-
-
 DATA = {
     "data": f"a data set by name, such as diabetes, digits or cifar10, {KNOWN}, or a folder with "
     "one folder of pictures per class",
@@ -103,7 +66,7 @@ HOW = {f"--{name}": said for name, said in WRITTEN.items()}
 RUN, MOVED = "folder of a run", "the training file, if it has moved"
 
 
-def add_data(command: ArgumentParser) -> None:
+def add_data(command: Command) -> None:
     """The options on data that are no text."""
     for name in FLAGS:
         command.add_argument(f"--{name}", action="store_true", help=READING[name])
@@ -111,7 +74,7 @@ def add_data(command: ArgumentParser) -> None:
     command.add_argument("--noise", type=float, default=0.0, help=noise)
 
 
-def add_page(command: ArgumentParser, usual: str) -> None:
+def add_page(command: Command, usual: str) -> None:
     """The option that `page_path` reads."""
     said = "file for the page"
     command.add_argument("--out", "-o", type=str, default=usual, help=said)
@@ -133,7 +96,7 @@ def write_page(path: Path, content: str) -> None:
 
 def open_data(settings: Namespace) -> "Table | Images":
     """The data that a command is to use, read once."""
-    return opened(settings.data, **reading_of(settings.as_dict()))
+    return opened(settings.data, **reading_of(vars(settings)))
 
 
 def part_data(source: "Table | Images", settings: Namespace, seed: int) -> Splits:
@@ -173,14 +136,14 @@ def _chosen(splits: Splits) -> tuple[str, str]:
 
 def written_of(settings: Namespace, source: Mapping[str, Any]) -> Written:
     """How a new file is written: as the options say, else as the file of the run was."""
-    given = {name: settings[name] or source.get(name) for name in WRITTEN}
+    given = {name: getattr(settings, name) or source.get(name) for name in WRITTEN}
     written: Written = reading_of({"target": None, **given})["written"]
     return written
 
 
 def data_settings(settings: Namespace) -> dict[str, Any]:
     """Where the data come from, to be kept with a result; a file by its whole path."""
-    told = {name: settings[name] for name in (*FIRST, *READING)}
+    told = {name: getattr(settings, name) for name in (*FIRST, *READING)}
     for name in ("data", "test"):
         if told[name] is not None and Path(told[name]).exists():
             told[name] = str(Path(told[name]).resolve())
@@ -190,40 +153,34 @@ def data_settings(settings: Namespace) -> dict[str, Any]:
 def training_of(settings: Namespace) -> Training:
     """How a command is to train."""
     names = {f.name for f in dataclasses.fields(Training)}
-    return Training(**{name: settings[name] for name in names if name in settings})
+    return Training(**{name: value for name, value in vars(settings).items() if name in names})
 
 
-def add_divergence(command: ArgumentParser, usual: str | None, said: str) -> None:
+def add_divergence(command: Command, usual: str | None, said: str) -> None:
     """The option --divergence, read by `named`."""
     names = ", ".join(known())
     said = f"NAME or NAME:ALPHA, as in JSA:0.3; one of {names}, or an import path{said}"
-    command.add_argument("--divergence", type=_checked, default=usual, help=said)
+    command.add_argument("--divergence", default=usual, help=said)
 
 
-def add_training(command: ArgumentParser, skip: Iterable[str] = ()) -> None:
+def add_training(command: Command, skip: Iterable[str] = ()) -> None:
     """The options that `training_of` reads."""
-    command.add_class_arguments(Training, skip={"hidden", *skip})
-    said = "units of each hidden layer, for tables"
-    usual = ",".join(map(str, Training().hidden))
-    command.add_argument("--hidden", type=units, default=usual, help=said)
+    said = dict(re.findall(r"(?m)^ {8}(\w+): (.*(?:\n {12}.*)*)", str(Training.__doc__)))
+    for field in dataclasses.fields(Training):
+        kinds: Any = {kind: kind for kind in (int, float, str)} | {tuple[int, ...]: units}
+        kind = next(kinds[k] for k in (field.type, *get_args(field.type)) if k in kinds)
+        usual: Any = field.default
+        usual = ",".join(map(str, usual)) if kind is units else usual
+        if field.name not in skip:
+            command.add_argument(f"--{field.name}", type=kind, default=usual, help=said[field.name])
 
 
-def units(given: str | Sequence[int]) -> list[int]:
-    """The units of each hidden layer, as an option or a file of settings has them."""
+def units(given: str) -> list[int]:
+    """The units of each hidden layer."""
     try:
-        each = given.strip("[]() ").split(",") if isinstance(given, str) else given
-        return [int(number) for number in each if str(number).strip()]
-    except (TypeError, ValueError):
-        said = f"hidden must be whole numbers such as 50,50, got {given}"
-        raise ArgumentTypeError(said) from None
-
-
-def _checked(given: object) -> str:
-    try:
-        named(str(given))
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-    return str(given)
+        return [int(number) for number in given.strip("[]() ").split(",") if number.strip()]
+    except ValueError:
+        raise ArgumentTypeError(f"must be whole numbers such as 50,50, got {given}") from None
 
 
 def named(text: str) -> Divergence | None:

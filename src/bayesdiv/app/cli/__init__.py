@@ -8,20 +8,16 @@ import difflib
 import importlib
 import logging
 import os
-import re
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bayesdiv
 from bayesdiv.app.extra import require
 from bayesdiv.app.stop import Terminated, code_of, stoppable
-
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
 
 require()
 
@@ -56,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complain("there is not enough memory for this: use fewer rows, units or samples")
     except OSError as error:  # such as a name that is too long for a file
         complain(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "))
+    except OverflowError:
+        complain("a number in an argument or in the config is too large")
     except (ValueError, TypeError, RuntimeError) as error:  # also DataError, RunError, Diverged
         complain(str(error))
     except Exception as error:
@@ -72,26 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str]) -> None:
     import torch
-    from jsonargparse import ArgumentError
-
-    from bayesdiv.app.config import check
-    from bayesdiv.app.console import complain
 
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     if "OMP_NUM_THREADS" not in os.environ:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
-    try:
-        check(arguments)
-        if dotted := re.search(r"(?m)^--divergence\.\w+", "\n".join(arguments)):
-            complain(f"{arguments[0]} has no option {dotted[0]}; write --divergence JSA:0.3")
-        whole = parser(arguments[0])
-        settings = whole.instantiate(whole.parse_args(list(arguments)))
-    except OverflowError:
-        complain("a number in an argument or in the config is too large")
-    except (argparse.ArgumentTypeError, ValueError, TypeError, RecursionError, ArgumentError) as e:
-        complain(_plain(str(e), arguments[0]))
-    getattr(_module(settings.command), settings.command)(settings[settings.command])
+    settings = parser(arguments[0]).parse_args(arguments[1:])
+    getattr(_module(arguments[0]), arguments[0])(settings)
 
 
 def commands() -> dict[str, str]:
@@ -121,56 +106,11 @@ def _answered(arguments: Sequence[str]) -> None:
         sys.exit(2)
 
 
-def parser(command: str) -> "ArgumentParser":
-    """The parser of the command line for one of its commands; the others are not imported."""
-    from jsonargparse import ArgumentParser
-
-    from bayesdiv.app.options import PlainHelp
-
-    whole = ArgumentParser(
-        prog="bayesdiv",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        exit_on_error=False,
-        formatter_class=PlainHelp,
-    )
-    whole.add_subcommands(dest="command").add_subcommand(command, _module(command).parser())
-    return whole
+def parser(command: str) -> argparse.ArgumentParser:
+    """The parser of a command; the others are not imported."""
+    found: argparse.ArgumentParser = _module(command).parser()
+    return found
 
 
 def _module(command: str) -> Any:
     return importlib.import_module(f"bayesdiv.app.cli.{command}")
-
-
-def _plain(message: str, command: str) -> str:
-    """The sentence in a parser's message that a user of a command can act on."""
-    own = _module(command).parser()
-    if surplus := re.search(r"[Uu]nrecognized arguments: (\S+)", message):
-        given = surplus[1].partition("=")[0]
-        if not given.startswith("-"):
-            return f"{command} does not take {given!r}; see bayesdiv {command} --help"
-        known = {
-            name.lstrip("-"): name for action in own._actions for name in action.option_strings
-        }
-        close = difflib.get_close_matches(given.lstrip("-"), known, n=1, cutoff=0.65)
-        hint = f"did you mean {known[close[0]]}?" if close else f"see bayesdiv {command} --help"
-        return f"{command} has no option {given}; {hint}"
-    if left_out := re.search(r"arguments are required: (.*)", message):
-        by_place = {action.dest for action in own._actions if not action.option_strings}
-        names = [name.partition(".")[2] for name in left_out[1].split(", ")]
-        shown = [name.upper() if name in by_place else f"--{name}" for name in names]
-        listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-        return f"{command} needs {listed}, as in: {own.epilog.removeprefix('Example: ')}"
-    message = re.sub(r"^argument --[\w.]+: ", "", message)
-    lines = [line.strip(" -") for line in message.splitlines() if line.strip()]
-    told = [line for line in lines if re.search(r" must (lie|be) .*, got ", line)]
-    if told:
-        return told[-1]
-    for rule, pattern in (
-        ("of type", r"?<class \'(\w+)\'>\. Got value: (.*)"),
-        ("of type", r"Subtypes: \[<class \'(\w+)\'>, .*Given value: (.*)"),
-        ("one of", r"?Literal\[(.*)\]\. Got value: (.*)"),
-    ):
-        if found := re.search(rf'key "([\w.]+)".*{pattern}', message, re.S):
-            return f"{found[1]} must be {rule} {found[2]}, got {found[3]}"
-    return re.sub(rf"\b({'|'.join(commands())})\.", "--", "; ".join(lines[:2]))

@@ -1,11 +1,10 @@
 """`bayesdiv calibrate`: calibrate a run with held-out rows."""
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Literal
-
-from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import calibrated, options
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.lock import owned
@@ -14,20 +13,20 @@ from bayesdiv.app.settings import reloaded, restore, task_of
 from bayesdiv.calibration import Levels
 
 
-def parser() -> ArgumentParser:
+def parser() -> Command:
     new = f"{KNOWN} with rows that were not used in training"
-    command = options.command_parser(
+    command = Command(
         "Calibrate a run with held-out rows: its own test rows, or the rows of a file. predict, "
         "evaluate, report and export then use the calibration.",
         "bayesdiv calibrate runs/diabetes held_out.csv",
         {"run": options.RUN, "new?": new, "--data": options.MOVED, **options.HOW},
     )
-    kinds = Literal["conformal", "temperature", "spread"]
+    kinds = ["conformal", "temperature", "spread"]
     what = (
         "conformal gives intervals or sets of classes that keep their level; temperature divides "
         "the logits and spread multiplies the posterior's scales, for the best likelihood"
     )
-    command.add_argument("--kind", type=kinds, default="conformal", help=what)
+    command.add_argument("--kind", choices=kinds, default="conformal", help=what)
     return command
 
 

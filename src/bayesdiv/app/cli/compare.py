@@ -4,12 +4,12 @@ import contextlib
 import itertools
 import math
 import statistics
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
@@ -34,10 +35,10 @@ SEEDS = 3
 LARGE, UPDATES = 20_000, 6000
 
 
-def parser() -> ArgumentParser:
+def parser() -> Command:
     out = "folder for the page and its numbers (default: comparisons/NAME, or NAME-2 and so on if "
     out += "that exists)"
-    command = options.command_parser(
+    command = Command(
         "Train several losses on the same splits with several seeds, and print one table with "
         "simple scikit-learn models for comparison.",
         "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
@@ -71,7 +72,7 @@ def compare(settings: Namespace) -> None:
     splits = options.part_data(source, settings, seed=0)
     note(*splits.notes)
     training = _in_minutes(settings, training, splits)
-    plain = {key: value for key, value in settings.as_dict().items() if value is not None}
+    plain = {key: value for key, value in vars(settings).items() if value is not None}
     folder = _free_folder(settings)
     beside: dict[str, list[dict[str, Any]]] = {}
     with owned(folder), Pace(settings.seeds * len(losses)) as pace:

@@ -1,13 +1,13 @@
 """`bayesdiv evaluate`: print the metrics of a run, also on new rows."""
 
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from bayesdiv.app import options
 from bayesdiv.app.calibrated import unserved
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.experiment import evaluate as measured
@@ -17,9 +17,9 @@ from bayesdiv.app.report.page import on_runs
 from bayesdiv.metrics import LEVEL
 
 
-def parser() -> ArgumentParser:
+def parser() -> Command:
     new = f"{KNOWN} with the columns used in training and the target, or a folder with one folder "
-    return options.command_parser(
+    return Command(
         "Print the metrics of a run on its own validation and test rows, or on a new file.",
         "bayesdiv evaluate runs/diabetes new.csv",
         {

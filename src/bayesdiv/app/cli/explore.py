@@ -1,15 +1,15 @@
 """`bayesdiv explore`: write an interactive article on why JS-A is bounded."""
 
 import webbrowser
+from argparse import Namespace
 
-from jsonargparse import ArgumentParser, Namespace
-
+from bayesdiv.app.command import Command
 from bayesdiv.app.explore.page import page
-from bayesdiv.app.options import add_page, command_parser, page_path, write_page
+from bayesdiv.app.options import add_page, page_path, write_page
 
 
-def parser() -> ArgumentParser:
-    command = command_parser(
+def parser() -> Command:
+    command = Command(
         "Write the article 'Why bounded?' for the browser: drag its numbers and watch KL, JS-G and "
         "JS-A follow, while three networks train in the page.",
         "bayesdiv explore --open",

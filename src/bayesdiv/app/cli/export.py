@@ -1,18 +1,18 @@
 """`bayesdiv export`: write a run as one file that predicts without bayesdiv."""
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Literal
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app.calibrated import unserved
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.columns import Dates, Numeric
 from bayesdiv.app.data.encoder import Encoder
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
-from bayesdiv.app.options import MOVED, RUN, command_parser
+from bayesdiv.app.options import MOVED, RUN
 from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
@@ -32,8 +32,8 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 
-def parser() -> ArgumentParser:
-    command = command_parser(
+def parser() -> Command:
+    command = Command(
         "Write a run as one file that turns raw columns into means, intervals and probabilities: "
         ".onnx for onnxruntime and others, .pt2 for torch. Neither needs bayesdiv to run.",
         "bayesdiv export runs/diabetes diabetes.onnx",
@@ -41,10 +41,10 @@ def parser() -> ArgumentParser:
     )
     command.add_argument("--samples", type=int, default=20, help="weight draws in the file")
     most = "draws to choose the samples from, so that predictions change least"
-    command.add_argument("--among", type=int | None, default=None, help=most)
+    command.add_argument("--among", type=int, help=most)
     command.add_argument("--level", type=float, default=0.9, help="level of the interval")
-    kinds = Literal["float32", "float16", "bfloat16", "int8"]
-    command.add_argument("--precision", type=kinds, default="float32", help="of the stored draws")
+    how = "of the stored draws"
+    command.add_argument("--precision", choices=PRECISIONS, default="float32", help=how)
     return command
 
 

@@ -1,14 +1,15 @@
 """`bayesdiv predict`: predict the rows of a file with a trained run."""
 
 import itertools
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jsonargparse import ArgumentParser, Namespace
 
 from bayesdiv.app import calibrated, options, runs
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.new_rows import rows_of
@@ -16,9 +17,9 @@ from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.training import unlike
 
 
-def parser() -> ArgumentParser:
+def parser() -> Command:
     data = f"{KNOWN} with the columns used in training, or a folder of pictures"
-    command = options.command_parser(
+    command = Command(
         "Predict the rows of a file with a trained run. Writes a copy of the table with additional "
         "columns; if a name is already used, the new one gets a number. The column problem says "
         "why a row could not be read.",
@@ -35,8 +36,8 @@ def parser() -> ArgumentParser:
 def predict(settings: Namespace) -> None:
     """Predict the rows of a file and write a copy of the table with the predictions."""
     for name in ("level", "false_alarms"):
-        if not 0 < settings[name] < 1:
-            raise ValueError(f"{name} must lie inside (0, 1), got {settings[name]}")
+        if not 0 < (value := getattr(settings, name)) < 1:
+            raise ValueError(f"{name} must lie inside (0, 1), got {value}")
     out = Path(settings.out)
     if out.suffix != ".csv":
         raise ValueError(f"the output must be a .csv file, got {out}")

@@ -1,16 +1,16 @@
 """`bayesdiv report`: write one page on runs of the same data."""
 
+from argparse import Namespace
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
-
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors
-from bayesdiv.app.options import MOVED, add_page, command_parser, page_path, write_page
+from bayesdiv.app.options import MOVED, add_page, page_path, write_page
 from bayesdiv.app.report.page import page
 
 
-def parser() -> ArgumentParser:
-    command = command_parser(
+def parser() -> Command:
+    command = Command(
         "Write one page on runs of the same data: what was trained, how they compare, calibration, "
         "examples, the posterior.",
         "bayesdiv report runs/kl runs/jsa -o report.html",

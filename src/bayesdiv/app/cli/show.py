@@ -1,23 +1,23 @@
 """`bayesdiv show`: print the settings and results of a run, or its progress."""
 
 import math
+from argparse import Namespace
 from dataclasses import fields
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.markup import escape
 from rich.table import Table
 
 from bayesdiv.app import calibrated, runs
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.options import command_parser
 from bayesdiv.app.settings import outline, restore, result_of
 from bayesdiv.metrics import TABLE as METRICS
 
 
-def parser() -> ArgumentParser:
-    return command_parser(
+def parser() -> Command:
+    return Command(
         "Print the settings and results of a run, or its progress.",
         "bayesdiv show runs/diabetes",
         {"run": "folder of a run, finished or not"},

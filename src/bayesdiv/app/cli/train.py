@@ -1,27 +1,28 @@
 """`bayesdiv train`: train one network and write a run."""
 
+from argparse import Namespace
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
 from bayesdiv.app import options, runs
 from bayesdiv.app import training as trainings
+from bayesdiv.app.command import OPTION, Command
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
 from bayesdiv.app.image_recipe import IMAGES
 from bayesdiv.app.settings import described, restore
-from bayesdiv.divergence import JSA
+from bayesdiv.divergence import JSA, Divergence
 from bayesdiv.model.bayesianize import plain
 
 
-def parser() -> ArgumentParser:
-    command = options.command_parser(
+def parser() -> Command:
+    command = Command(
         "Train one network and write a run. If it is stopped, the same command resumes it.",
         "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",
         options.DATA,
     )
     options.add_data(command)
-    command.add_argument("--config", action="config", help="YAML file with any of these settings")
+    command.add_argument(OPTION, help="YAML file with any of these settings")
     usual = "; deterministic for a plain network (default: JSA:0.3, for a resnet JSG:0.5)"
     options.add_divergence(command, None, usual)
     command.add_argument("--out", type=str, required=True, help="folder of the run")
@@ -31,10 +32,11 @@ def parser() -> ArgumentParser:
 
 def train(settings: Namespace) -> None:
     """Train one network and write a run."""
-    given, folder = settings.divergence, Path(settings.out)
+    folder = Path(settings.out)
+    divergence: Divergence | None = JSA(0.3) if settings.net == "conv" else IMAGES.divergence
+    if settings.divergence is not None:
+        divergence = options.named(settings.divergence)
     splits, training = options.prepared(settings)
-    usual = JSA(0.3) if training.net == "conv" else IMAGES.divergence
-    divergence = usual if given is None else options.named(given)
     with Pace() as pace:
         tell = pace.teller(runs.loss({"divergence": described(divergence)}), training.epochs)
         _, result = trainings.train(

@@ -1,6 +1,7 @@
 """`bayesdiv tune`: search alpha, strength, learning rate and prior width."""
 
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ArgumentParser, Namespace
 from optuna.distributions import FloatDistribution
 from optuna.importance import get_param_importances
 from optuna.trial import TrialState
@@ -18,6 +18,7 @@ from rich.table import Table
 from bayesdiv.app import experiment as experiments
 from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
+from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training
@@ -44,8 +45,8 @@ FEWEST = 10  # finished trials that say something about importance
 Pair = tuple[Divergence, Training]
 
 
-def parser() -> ArgumentParser:
-    command = options.command_parser(
+def parser() -> Command:
+    command = Command(
         "Search alpha, strength, learning rate and prior width on the validation data. By default "
         "a population of settings is trained as one program, halved, and averaged: the "
         "result is a run. With --search optuna, trials run one by one; if that is stopped, the "
@@ -206,9 +207,9 @@ def _optuna(settings: Namespace, folder: Path, splits: Splits, pair: Pair, range
 def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
     found = {}
     for name, usual in RANGES.items():
-        if settings[f"{name}_range"] is None:
+        if (given := getattr(settings, f"{name}_range")) is None:
             continue
-        low, high = settings[f"{name}_range"]
+        low, high = given
         if not low < high < float("inf"):
             raise ValueError(
                 f"{name}_range must be finite with low below high, got {low} and {high}"
