@@ -28,7 +28,7 @@ from torch.distributions import Categorical, Normal
 import bayesdiv as bd
 from bayesdiv.app.data import uci
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.nets.tables import MLP
 from bayesdiv.calibration import Central, Intervals, Quantiles, Scaled, Sets
 from bayesdiv.calibration.conformal import rank
 

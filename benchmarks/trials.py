@@ -15,7 +15,7 @@ import torch
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.nets.tables import MLP
 
 ROWS, INPUTS = 927, 8  # the training part of the concrete data
 LOSSES = ((bd.KL(), 100), (bd.JSG(0.1), 100), (bd.JSA(0.5), 10), (bd.KL(), 1))

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import Auto, MonteCarlo
-from bayesdiv.app.nets.mlp import MLP
 from bayesdiv.app.nets.resnet import ResNet
+from bayesdiv.app.nets.tables import MLP
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, Points
 from bayesdiv.divergence.estimators import Estimator
 from bayesdiv.likelihoods.classes import Classes

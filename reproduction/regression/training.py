@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.nets.tables import MLP
 from bayesdiv.divergence import JSA, UnmodifiedJSA
 from bayesdiv.likelihoods.numbers import Gaussian
 from bayesdiv.model.bayesian import Bayesian, stacked

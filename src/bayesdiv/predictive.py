@@ -119,13 +119,14 @@ class Predictive:
         """Central interval that holds a target with probability `level`, by its two quantiles."""
         if not 0 < level < 1:
             raise ValueError(f"level must lie inside (0, 1), got {level}")
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        low, high = quantiles.quantiles(self.marginals, (1 - level) / 2, (1 + level) / 2)
+        return low, high
 
     def quantile(self, probability: float) -> Tensor:
         """Where the distribution function of the mixture reaches `probability`."""
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie inside (0, 1), got {probability}")
-        return quantiles.quantile(self.marginals, probability)
+        return quantiles.quantiles(self.marginals, probability)[0]
 
     def checked(self, y: Tensor) -> Tensor:
         """The targets themselves (classes as integers), or an error where they cannot be ours."""
@@ -135,7 +136,7 @@ class Predictive:
         if not self.discrete:
             if y.isnan().any():
                 raise ValueError(f"targets must be numbers, got {int(y.isnan().sum())} NaN")
-            counts = getattr(self.conditional.support, "is_discrete", False)
+            counts = quantiles.is_discrete(self.conditional)
             wrong = y[(y < 0) | (y != y.floor())] if counts else y[:0]
             if wrong.numel():
                 raise ValueError(f"targets must be counts 0, 1, 2, …, got {wrong[0]}")

@@ -1,36 +1,42 @@
 """Quantiles of a mixture of any torch distribution, whether torch knows its quantiles or not."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from functools import singledispatch
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, NegativeBinomial, Poisson, StudentT
 from torch.distributions.constraints import Constraint
-from torch.nn.functional import logsigmoid
 
+from bayesdiv import incomplete
 from bayesdiv.compute.devices import traced
 from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence.densities import offers
 
 DRAWS = 1 << 14  # where nothing but samples is known, in all
-BLOCK = 64  # counts whose probabilities are added up at once
-MOST_TERMS = 1000  # of a continued fraction
 MOST_COUNTS = 1 << 16  # beyond which samples take over
+# In a graph, a quantile is found by passes that each cut its bracket into four: 12 are 24 halvings.
+SECTIONS, PASSES = 4, 12
 
 
 @torch.no_grad()
-def quantile(distribution: Distribution, probability: float) -> Tensor:
-    """Where the distribution function of the mixture over the first axis reaches `probability`."""
+def quantiles(distribution: Distribution, *probabilities: float) -> list[Tensor]:
+    """Where the distribution function of the mixture over the first axis reaches each of them."""
     # By the distribution function where torch or this file knows it: Newton's steps, or halves of a
     # bracket. Of counts, the least that reaches it, their probabilities added up. By samples
     # elsewhere, with an error in the probability of about 0.004.
-    known = _cdf_of(distribution) is not None
-    if getattr(distribution.support, "is_discrete", False):
-        return (_count if known else _added_up)(distribution, probability)
-    return (_continuous if known else _sampled)(distribution, probability)
+    if traced():
+        return list(in_fixed_steps(distribution, probabilities))
+    known, discrete = _known(distribution), is_discrete(distribution)
+    finds = (_count if known else _added_up) if discrete else (_continuous if known else _sampled)
+    return [finds(distribution, probability) for probability in probabilities]
+
+
+def is_discrete(distribution: Distribution) -> bool:
+    """Whether a target is a count."""
+    return bool(getattr(distribution.support, "is_discrete", False))
 
 
 def mean(distribution: Distribution) -> Tensor:
@@ -53,116 +59,66 @@ def variance(distribution: Distribution) -> Tensor:
     return distribution.variance
 
 
+@singledispatch
 def cdf(distribution: Distribution, value: Tensor) -> Tensor:
     """The distribution function, also of those for which torch has none."""
-    found = _cdf_of(distribution)
-    if found is None:
+    if not offers(distribution, "cdf"):
         raise ValueError(f"{type(distribution).__name__} has no distribution function")
-    return found(distribution, value)
+    return distribution.cdf(value)
 
 
-def _poisson_cdf(distribution: Distribution, value: Tensor) -> Tensor:
+def _known(distribution: Distribution) -> bool:
+    return offers(distribution, "cdf") or cdf.dispatch(type(distribution)) is not _OFFERED
+
+
+_OFFERED = cdf.dispatch(Distribution)
+
+
+@cdf.register
+def _(distribution: Poisson, value: Tensor) -> Tensor:
     below: Tensor = torch.special.gammaincc(value.floor() + 1, distribution.mean)
     return torch.where(value < 0, 0.0, below)
 
 
-def _negative_binomial_cdf(distribution: NegativeBinomial, value: Tensor) -> Tensor:
-    """P(Y ≤ k) = I_{1-p}(r, k + 1), the regularised incomplete beta function."""
-    logits_dtype = distribution.logits.dtype
-    logits, count = distribution.logits.double(), distribution.total_count.double()
-    whole = value.double().floor()
-    below = _incomplete_beta(count, whole.clamp(min=0) + 1, logits)
-    return torch.where(whole < 0, 0.0, below).to(torch.promote_types(value.dtype, logits_dtype))
+@cdf.register
+def _(distribution: NegativeBinomial, value: Tensor) -> Tensor:
+    # P(Y ≤ k) = I_{1-p}(r, k + 1)
+    logits, whole = distribution.logits, value.double().floor()
+    dtype = torch.promote_types(value.dtype, logits.dtype)
+    below = _beta(distribution.total_count.double(), whole.clamp(min=0) + 1, -logits.double())
+    return torch.where(whole < 0, 0.0, below).to(dtype)
 
 
-def _incomplete_beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
-    """I_x(a, b) at x = 1 - sigmoid(logits), by the side whose continued fraction is short."""
-    x = torch.sigmoid(-logits)
-    a, b, logits, x = torch.broadcast_tensors(a, b, logits, x)
-    turned = x > (a + 1) / (a + b + 2)
-    one, two = torch.where(turned, b, a), torch.where(turned, a, b)
-    near = torch.where(turned, 1 - x, x)
-    log_beta = one.lgamma() + two.lgamma() - (one + two).lgamma()
-    logs = logsigmoid(-logits), logsigmoid(logits)  # of x and of 1 - x
-    log_near, log_far = torch.where(turned, logs[1], logs[0]), torch.where(turned, *logs)
-    front = (one * log_near + two * log_far - log_beta - one.log()).exp()
-    found = front / _fraction(one, two, near)
-    return torch.where(turned, 1 - found, found).clamp(0, 1)
-
-
-def _fraction(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
-    """1 + d_1/(1 + d_2/(1 + …)) of the incomplete beta function, evaluated from the front."""
-    value, above, below = torch.ones_like(x), torch.ones_like(x), torch.zeros_like(x)
-    for step in range(1, 2 * MOST_TERMS):
-        m = step // 2
-        if step % 2:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        below = 1 / (1 + term * below + 1e-300)  # never 0, nor is the next
-        above = 1 + term / above + 1e-300
-        value = value * above * below
-        if bool(((above * below - 1).abs() < 1e-14).all()):
-            break
-    return value
-
-
-def _students_cdf(distribution: StudentT, value: Tensor) -> Tensor:
-    """P(T ≤ value), to twelve digits in double precision."""
-    t = (value - distribution.loc) / distribution.scale
+@cdf.register
+def _(distribution: StudentT, value: Tensor) -> Tensor:
+    # P(T > t) = ½ I_x(df/2, ½),   x = df / (df + t²)
+    t = ((value - distribution.loc) / distribution.scale).double()
     df = distribution.df.double()
-    if not traced() and (df == df[:1, :1]).all():
-        df = df[:1, :1]  # one for all, so that most of the work is done once
-    tail = _upper_tail(t.abs().double(), df)
+    tail = 0.5 * _beta(0.5 * df, t.new_tensor(0.5), df.log() - 2 * t.abs().log())
     return torch.where(t > 0, 1 - tail, tail)
 
 
-def farthest(distribution: StudentT, probability: float) -> tuple[Tensor, Tensor]:
-    """Bounds of the quantile of each, from P(T > t) ≤ ½ (1 + t²/df)^(-df/2), solved for t."""
-    # J of `_upper_tail` falls with s, which gives that bound.
-    outside, df = 2 * min(probability, 1 - probability), distribution.df.double()
-    reach = (df * torch.expm1(-2 * math.log(outside) / df)).sqrt().clamp(max=1e150)
-    reach = distribution.scale * reach
-    return distribution.loc - reach, distribution.loc + reach
+def _beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
+    return (incomplete.beta_in_graph if traced() else incomplete.beta)(a, b, logits)
 
 
-def _upper_tail(t: Tensor, df: Tensor) -> Tensor:
-    """P(T > t) of Student's t, t ≥ 0, after substituting T = √df sinh(v + w), t = √df sinh v."""
-    # P(T > t) = ½ cosh(v)^-df J(tanh v) / J(0),   J(s) = ∫ (cosh w + s sinh w)^-df dw over w > 0
-    slope = t / (df + t * t).sqrt()
-    start = torch.exp(-0.5 * df * torch.log1p(t * t / df))
-    return 0.5 * start * _decay(slope, df) / _decay(torch.zeros_like(df), df)
-
-
-_NODES, _SHARES = (torch.from_numpy(side) for side in np.polynomial.legendre.leggauss(64))
-
-
-def _decay(slope: Tensor, df: Tensor) -> Tensor:
-    """J(s) of `_upper_tail`, by Gauss-Legendre up to where at most e^-36 is left."""
-    fall = 36 / df
-    reach = fall + torch.log1p((-torch.expm1(-2 * fall)).sqrt())  # arcosh(e^fall)
-    total = slope.new_zeros(())
-    # A few nodes at a time: all would need 64 times the memory, single ones many small steps.
-    for nodes, shares in zip(_NODES.to(df).split(8), _SHARES.to(df).split(8), strict=True):
-        w = 0.5 * reach.unsqueeze(-1) * (1 + nodes)
-        log_base = w + torch.log1p(0.5 * (1 - slope.unsqueeze(-1)) * torch.expm1(-2 * w))
-        total = total + torch.exp(-df.unsqueeze(-1) * log_base) @ shares
-    return total * reach
-
-
-# What torch lacks.
-_CDFS: Mapping[type[Distribution], Callable[..., Tensor]] = {
-    StudentT: _students_cdf,
-    Poisson: _poisson_cdf,
-    NegativeBinomial: _negative_binomial_cdf,
-}
-
-
-def _cdf_of(distribution: Distribution) -> Callable[..., Tensor] | None:
-    own = next((_CDFS[kind] for kind in type(distribution).__mro__ if kind in _CDFS), None)
-    if own is not None or not offers(distribution, "cdf"):
-        return own
-    return lambda distribution, value: distribution.cdf(value)
+def in_fixed_steps(distribution: Distribution, probabilities: Sequence[float]) -> Tensor:
+    """The quantiles, (probabilities, …), by steps that are the same for any values."""
+    counts = is_discrete(distribution)
+    dtype = torch.float64 if counts else mean(distribution).dtype
+    bounds = [_bracket(distribution, probability) for probability in probabilities]
+    low, high = (torch.stack(ends).to(dtype) for ends in zip(*bounds, strict=True))  # (P, B)
+    axes = (1,) * low.dim()
+    wanted = low.new_tensor(probabilities).view(-1, *axes[1:])
+    inner = torch.arange(1, SECTIONS, dtype=dtype, device=low.device).view(-1, *axes)
+    step = (high - low) / SECTIONS
+    for _ in range(PASSES):
+        points = (low + inner * step).unsqueeze(2)  # (3, P, 1, B)
+        short = cdf(distribution, points.floor() if counts else points).mean(2) < wanted
+        low, step = low + short.to(dtype).sum(0) * step, step / SECTIONS
+    # The least count that reaches it is the only one in the last, tiny bracket.
+    tiny = SECTIONS * step
+    return (low + tiny + 1e-6).floor() if counts else low + tiny / 2
 
 
 def _continuous(distribution: Distribution, probability: float) -> Tensor:
@@ -183,27 +139,25 @@ def _continuous(distribution: Distribution, probability: float) -> Tensor:
 
 
 def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Tensor]:
-    """Bounds of the mixture's quantile: the least and the greatest quantile of a draw."""
-    if isinstance(distribution, StudentT):
-        lows, highs = farthest(distribution, probability)
-        return lows.amin(0), highs.amax(0)
-    centre = mean(distribution).double()
-    if offers(distribution, "icdf"):
-        each = distribution.icdf(centre.new_full(distribution.batch_shape, probability))
+    """Bounds of the mixture's quantile, from those of each draw or by Cantelli's inequality.
+
+    mean - scale √((1-p)/p)  ≤  quantile  ≤  mean + scale √(p/(1-p))
+    """
+    if isinstance(distribution, StudentT):  # P(T > t) ≤ ½ (1 + t²/df)^(-df/2), solved for t
+        outside, df = 2 * min(probability, 1 - probability), distribution.df.double()
+        reach = (df * torch.expm1(-2 * math.log(outside) / df)).sqrt().clamp(max=1e150)
+        reach = distribution.scale * reach
+        return (distribution.loc - reach).amin(0), (distribution.loc + reach).amax(0)
+    means = mean(distribution).double()
+    if offers(distribution, "icdf") and not traced():
+        each = distribution.icdf(means.new_full(distribution.batch_shape, probability))
         return each.amin(0), each.amax(0)
-    # Around the mean, doubled until the quantile is inside, within the support.
-    reach = variance(distribution).double().sqrt()
-    least = getattr(distribution.support, "lower_bound", -torch.inf)
-    most = getattr(distribution.support, "upper_bound", torch.inf)
-    for _ in range(200):
-        low, high = ((centre + sign * reach).clamp(least, most) for sign in (-1, 1))
-        low, high = low.amin(0), high.amax(0)
-        below = cdf(distribution, low).mean(0) <= probability
-        above = cdf(distribution, high).mean(0) >= probability
-        if bool((below & above).all()):
-            break
-        reach = 2 * reach
-    return low, high
+    odds = math.sqrt(probability / (1 - probability))
+    scale = (variance(distribution).double().mean(0) + means.var(0, correction=0)).sqrt()
+    least = getattr(distribution.support, "lower_bound", -math.inf)
+    low, high = (means.mean(0) - scale / odds).clamp(min=least), means.mean(0) + scale * odds
+    # A count is found from outside: the step at its floor must lie inside the bracket.
+    return (low.floor() - 1, high.ceil() + 1) if is_discrete(distribution) else (low, high)
 
 
 def _between(low: Tensor, high: Tensor) -> Tensor:
@@ -215,34 +169,28 @@ def _between(low: Tensor, high: Tensor) -> Tensor:
 
 
 def _count(distribution: Distribution, probability: float) -> Tensor:
-    dtype = mean(distribution).dtype
-    high = mean(distribution).double().amax(0).ceil() + 1
-    low = torch.full_like(high, -1.0)
-    while bool((short := cdf(distribution, high).double().mean(0) < probability).any()):
-        high = torch.where(short, 2 * high, high)
+    low, high = _bracket(distribution, probability)
     while bool((high - low > 1).any()):
         middle = ((low + high) / 2).floor()
         reached = cdf(distribution, middle).double().mean(0) >= probability
         low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
-    return high.to(dtype)
+    return high.to(mean(distribution).dtype)
 
 
 def _added_up(distribution: Distribution, probability: float) -> Tensor:
     """The same without a distribution function: probabilities of 0, 1, 2, … added up."""
     like = mean(distribution)
-    found, total = torch.full_like(like[0], torch.nan), torch.zeros_like(like[0])
-    for start in range(0, MOST_COUNTS, BLOCK):
-        counts = torch.arange(start, start + BLOCK, device=like.device, dtype=like.dtype)
-        every = counts.view(-1, *(1,) * like.dim())
+    found, total = torch.zeros_like(like[0]), torch.zeros_like(like[0])
+    for number in range(MOST_COUNTS):
+        count = torch.full_like(like, number)
         # 0 outside the support, where torch raises or extrapolates.
-        inside: Tensor = cast(Constraint, distribution.support).check(every)
-        mass = distribution.log_prob(every.where(inside, 0)).exp().where(inside, 0.0)
-        sums = total + mass.mean(1).cumsum(0)  # (BLOCK, batch)
-        place = (sums < probability - 16 * torch.finfo(like.dtype).eps).sum(0)  # rounding apart
-        new = found.isnan() & (place < BLOCK)
-        found, total = torch.where(new, start + place.to(found), found), sums[-1]
-        if not bool(found.isnan().any()):
+        inside: Tensor = cast(Constraint, distribution.support).check(count)
+        mass = distribution.log_prob(count.where(inside, 0)).exp().where(inside, 0.0)
+        total = total + mass.mean(0)
+        short = total < probability - 16 * torch.finfo(like.dtype).eps  # rounding apart
+        if not bool(short.any()):
             return found
+        found = found + short
     return _sampled(distribution, probability)
 
 

@@ -11,7 +11,8 @@ from torch.distributions import Gamma, LogNormal, Normal, Poisson, StudentT
 
 from bayesdiv.calibration import Levels
 from bayesdiv.predictive import Predictive
-from bayesdiv.serving.graph import Served, Traceable
+from bayesdiv.quantiles import in_fixed_steps
+from bayesdiv.serving.graph import Served
 
 LOC = torch.tensor([[-1.0, 0.0, 3.0], [0.5, 0.0, -2.0]], dtype=torch.float64)
 SCALE = torch.tensor([[0.1, 1.0, 2.0], [0.3, 1.0, 5.0]], dtype=torch.float64)
@@ -32,7 +33,7 @@ FAMILIES = {
 @pytest.mark.parametrize("probability", [0.005, 0.3, 0.95])
 def test_quantiles_of_a_mixture_are_scipys(name, probability):
     ours, theirs = FAMILIES[name]
-    found = Traceable(ours).quantile(probability)
+    found = in_fixed_steps(ours, [probability])[0]
     low, high = theirs.ppf(probability).min(0), theirs.ppf(probability).max(0)
     for column in range(3):
 
@@ -48,7 +49,7 @@ def test_quantiles_of_a_mixture_are_scipys(name, probability):
 
 @pytest.mark.parametrize("probability", [0.05, 0.5, 0.95])
 def test_quantiles_of_counts_are_the_least_that_reach_the_probability(probability):
-    found = Traceable(Poisson(RATE)).quantile(probability)
+    found = in_fixed_steps(Poisson(RATE), [probability])[0]
     counts = np.arange(3000)[:, None, None]
     reached = stats.poisson(RATE.numpy()).cdf(counts).mean(1) >= probability
     assert found.tolist() == reached.argmax(0).tolist()

@@ -13,11 +13,9 @@ from torch.distributions import Categorical
 from bayesdiv.app.data.images import CEILING
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.image_recipe import FineTuning, ImageRecipe
-from bayesdiv.app.nets.away import Away
-from bayesdiv.app.nets.conv import Conv
-from bayesdiv.app.nets.mlp import MLP
-from bayesdiv.app.nets.norms import estimate_statistics
-from bayesdiv.app.nets.pictured import Pictured, begin_with
+from bayesdiv.app.nets.pictured import Conv, Pictured, begin_with
+from bayesdiv.app.nets.resnet import estimate_statistics
+from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, halved, scheduled
 from bayesdiv.app.task import Task
 from bayesdiv.calibration import Levels, Saved, Spread, Temperature

@@ -16,7 +16,7 @@ from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Training, built, evaluate
 from bayesdiv.app.lock import owned
-from bayesdiv.app.nets.away import Away
+from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
 from bayesdiv.training.best import Kept, State, put_back, state_of

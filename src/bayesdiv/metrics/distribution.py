@@ -71,7 +71,7 @@ def pit(predictive: Predictive, y: Tensor) -> Tensor:
     """
     y = numbers(predictive, y)
     top = predictive.cdf(y)
-    if not getattr(predictive.marginals.support, "is_discrete", False):
+    if not quantiles.is_discrete(predictive.marginals):
         return top
     below = quantiles.cdf(predictive.marginals, y - 1).mean(0)
     return torch.lerp(below, top, torch.rand_like(top))

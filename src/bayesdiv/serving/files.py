@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 
 from bayesdiv.draws import attention_alone
-from bayesdiv.serving.areas import upper_gamma
+from bayesdiv.incomplete import upper_gamma_in_graph
 
 METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
 ROOM = 2**25  # bytes for all of an ONNX file but its weights: 100,000 operations
@@ -159,11 +159,11 @@ def _reason(error: BaseException) -> str:
 
 
 def _igammac(a: Tensor, x: Tensor) -> Tensor:
-    return upper_gamma(a, x).to(torch.promote_types(a.dtype, x.dtype))
+    return upper_gamma_in_graph(a, x).to(torch.promote_types(a.dtype, x.dtype))
 
 
 def _igamma(a: Tensor, x: Tensor) -> Tensor:
-    return (1 - upper_gamma(a, x)).to(torch.promote_types(a.dtype, x.dtype))
+    return (1 - upper_gamma_in_graph(a, x)).to(torch.promote_types(a.dtype, x.dtype))
 
 
 def _erf(x: Tensor) -> Any:

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import NegativeBinomial, StudentT
 
-from bayesdiv import outliers, quantiles
+from bayesdiv import outliers
 from bayesdiv.calibration.conformal import Saved
 from bayesdiv.calibration.intervals import Central, Intervals, tail
 from bayesdiv.calibration.scales import Spread, Temperature
@@ -20,12 +19,8 @@ from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.placeholders import dtype_of, place
 from bayesdiv.outliers import Threshold
 from bayesdiv.predictive import Predictive
-from bayesdiv.serving.areas import negative_binomial
 from bayesdiv.serving.columns import Encoded
 from bayesdiv.serving.precision import Precision
-
-# A quantile is found by passes that each cut its bracket into four: 12 passes are 24 bisections.
-SECTIONS, PASSES = 4, 12
 
 
 @dataclass(frozen=True)
@@ -35,53 +30,6 @@ class Units:
     loc: float = 0.0
     scale: float = 1.0
     name: str = ""
-
-
-class Traceable(Predictive):
-    """A predictive whose quantiles take the same steps for any values, as a trace needs it."""
-
-    def quantile(self, probability: float) -> Tensor:
-        return self._reached([probability])[0]
-
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        low, high = self._reached([(1 - level) / 2, (1 + level) / 2])
-        return low, high
-
-    def _reached(self, probabilities: Sequence[float]) -> Tensor:
-        """The quantiles, (probabilities, …)."""
-        each, counts = self.marginals, getattr(self.marginals.support, "is_discrete", False)
-        # Steps must not depend on values.
-        cdf: Any = negative_binomial if isinstance(each, NegativeBinomial) else quantiles.cdf
-        bounds = [self._bracket(probability) for probability in probabilities]
-        low, high = (torch.stack(ends) for ends in zip(*bounds, strict=True))  # (P, B)
-        axes = (1,) * low.dim()
-        wanted = low.new_tensor(probabilities).view(-1, *axes[1:])
-        inner = torch.arange(1, SECTIONS, dtype=low.dtype, device=low.device).view(-1, *axes)
-        step = (high - low) / SECTIONS
-        for _ in range(PASSES):
-            points = (low + inner * step).unsqueeze(2)  # (3, P, 1, B)
-            short = cdf(each, points.floor() if counts else points).mean(2) < wanted
-            low, step = low + short.to(low.dtype).sum(0) * step, step / SECTIONS
-        # The least count that reaches it is the only one in the last, tiny bracket.
-        tiny = SECTIONS * step
-        return (low + tiny + 1e-6).floor() if counts else low + tiny / 2
-
-    def _bracket(self, probability: float) -> tuple[Tensor, Tensor]:
-        """Bounds of a quantile from mean and variance alone: Cantelli's inequality.
-
-        mean - scale √((1-p)/p)  ≤  quantile  ≤  mean + scale √(p/(1-p))
-        """
-        each = self.marginals
-        if isinstance(each, StudentT):  # its variance may be infinite
-            lows, highs = quantiles.farthest(each, probability)
-            return lows.amin(0).to(each.loc.dtype), highs.amax(0).to(each.loc.dtype)
-        mean, scale = self.mean, self.variance.sqrt()
-        odds = math.sqrt(probability / (1 - probability))
-        least = getattr(each.support, "lower_bound", -math.inf)
-        low, high = (mean - scale / odds).clamp(min=least), mean + scale * odds
-        # A count is found from outside: the step at its floor must lie inside the bracket.
-        counts = getattr(each.support, "is_discrete", False)
-        return (low.double().floor() - 1, high.double().ceil() + 1) if counts else (low, high)
 
 
 @dataclass(frozen=True)
@@ -97,9 +45,9 @@ class Served:
     def __call__(self, outputs: Tensor, units: Tensor) -> dict[str, Tensor]:
         """Named outputs of a batch from those of the draws, (samples, rows, …)."""
         # Units are a tensor of doubles: ONNX would round plain numbers to single precision.
-        predictive: Predictive = Traceable(self.likelihood(outputs))
+        predictive = Predictive(self.likelihood(outputs))
         for cooler in self._of(Temperature):
-            predictive = Traceable(cooler(predictive).conditional)
+            predictive = cooler(predictive)
         named = self._classes if predictive.discrete else self._numbers
         found = named(predictive, units)
         found["outlier_score"] = self.score(predictive) + 0.0  # its own output

@@ -1,4 +1,4 @@
-"""A network for pictures of any origin: their preparation, and convolutions behind it."""
+"""Networks for pictures: a small one, and those that prepare pictures of any origin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,14 +7,52 @@ import torch
 from torch import Tensor, nn
 
 from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.nets.conv import Conv
-from bayesdiv.app.nets.norms import Norm
-from bayesdiv.app.nets.resnet import ResNet, imagenet_stem, resnet20, small_stem
+from bayesdiv.app.nets.resnet import Norm, ResNet, imagenet_stem, resnet20, small_stem
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 
 NETS = ("conv", "resnet18", "resnet20", "resnet20_frn")
 LAST = "fc."
 _SMALL = 64  # pixels up to which the first layers keep their size
+
+
+@dataclass(frozen=True)
+class Conv:
+    """Two convolutions of 3×3 with a pooling after each, and one linear layer.
+
+    Args:
+        shape: of an image: channels, height, width.
+        outputs: numbers out.
+        channels: of the two convolutions.
+
+    Examples:
+        >>> Conv(shape=(1, 8, 8), outputs=10).build()(torch.zeros(5, 1, 8, 8)).shape
+        torch.Size([5, 10])
+    """
+
+    shape: tuple[int, int, int]
+    outputs: int
+    channels: tuple[int, int] = (16, 32)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "channels", tuple(self.channels))
+        if len(self.shape) != 3 or min(self.shape[1:]) < 4:
+            raise ValueError(f"shape must be channels and at least 4×4 pixels, got {self.shape}")
+
+    def build(self) -> nn.Sequential:
+        """The network, its weights drawn at random."""
+        depth, height, width = self.shape
+        first, second = self.channels
+        return nn.Sequential(
+            nn.Conv2d(depth, first, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(second * (height // 4) * (width // 4), self.outputs),
+        )
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from bayesdiv.app.families import Floats, moments
-from bayesdiv.app.nets.away import Away
-from bayesdiv.app.nets.mlp import MLP
+from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, Rate, Watch
 from bayesdiv.app.sklearn.frames import check_numbers, encoder_for, is_frame
 from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, Stream, standardised

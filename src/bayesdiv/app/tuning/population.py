@@ -15,7 +15,7 @@ from bayesdiv.app import experiment as experiments
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Settled, Training, evaluate
-from bayesdiv.app.nets.away import Away
+from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.app.training import Keeper, write_unlike

@@ -8,7 +8,7 @@ from sklearn.datasets import make_moons
 from torch import nn
 
 import bayesdiv as bd
-from bayesdiv.app.nets.away import Away
+from bayesdiv.app.nets.tables import Away
 
 SLOPES = torch.tensor([[2.0, -0.5]])
 

@@ -7,7 +7,7 @@ from scipy import special, stats
 from torch.distributions import NegativeBinomial, StudentT
 
 from bayesdiv import quantiles
-from bayesdiv.serving.areas import negative_binomial, upper_gamma
+from bayesdiv.incomplete import beta, beta_in_graph, upper_gamma_in_graph
 
 
 def spread(low: float, high: float, count: int) -> torch.Tensor:
@@ -16,7 +16,7 @@ def spread(low: float, high: float, count: int) -> torch.Tensor:
 
 def test_the_incomplete_gamma_function_is_scipys():
     a, ratio = spread(-2, 6, 60).unsqueeze(-1), spread(-2, 2, 61)
-    found = upper_gamma(a, a * ratio)
+    found = upper_gamma_in_graph(a, a * ratio)
     assert np.abs(found.numpy() - special.gammaincc(a.numpy(), (a * ratio).numpy())).max() < 1e-6
 
 
@@ -31,8 +31,11 @@ def test_students_distribution_function_is_scipys(df):
 @pytest.mark.parametrize("total", [0.3, 1.0, 7.5, 1e5])
 def test_the_distribution_function_of_overdispersed_counts_is_scipys(mean, total):
     probability = mean / (mean + total)
-    counts = torch.tensor([-1.0, 0, 1, 2, 3, 10, 40, 60, 100, 9e3, 1e4, 1.2e4, 1e5]).double()
+    counts = torch.tensor([0.0, 1, 2, 3, 10, 40, 60, 100, 9e3, 1e4, 1.2e4, 1e5]).double()
     given = torch.tensor([total, probability], dtype=torch.float64)
-    one = NegativeBinomial(*given)
     wanted = stats.nbinom(total, 1 - probability).cdf(counts.numpy())
-    assert np.abs(negative_binomial(one, counts).numpy() - wanted).max() < 1e-6
+    for function in (beta, beta_in_graph):
+        found = function(given[0], counts + 1, -given[1].logit()).numpy()
+        assert np.abs(found - wanted).max() < 1e-6
+    one = NegativeBinomial(*given)
+    assert quantiles.cdf(one, torch.tensor(-1.0)).item() == 0
