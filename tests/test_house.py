@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # A room may import its own and those before it, never one after it.
 LAYERS = (
-    ("divergence", "compute", "quantiles"),
+    ("divergence", "compute", "incomplete", "quantiles"),
     ("model",),
     ("likelihoods", "draws"),
     ("objective",),
