@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import bayesdiv as bd
 from bayesdiv.compute.backend import prepare
-from bayesdiv.divergence.estimators import Estimator
+from bayesdiv.divergence import Estimator
 from bayesdiv.divergence.gaussian import SoftplusNormal
 
 Value = Callable[[Normal], Tensor]

@@ -12,8 +12,7 @@ from torch.distributions import Normal
 from bayesdiv import Auto, MonteCarlo
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.app.nets.tables import MLP
-from bayesdiv.divergence import JSA, JSG, KL, Divergence, Points
-from bayesdiv.divergence.estimators import Estimator
+from bayesdiv.divergence import JSA, JSG, KL, Divergence, Estimator, Points
 from bayesdiv.likelihoods.classes import Classes
 from bayesdiv.metrics import accuracy
 from bayesdiv.model.bayesian import Bayesian

@@ -17,7 +17,7 @@ from torch.distributions import Normal, Uniform
 
 from bayesdiv import JSA, JSG, KL, MonteCarlo, Quadrature
 from bayesdiv.app import plots, runs
-from bayesdiv.divergence.estimators import Estimator
+from bayesdiv.divergence import Estimator
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
         WeightedKL,
     )
     from bayesdiv.divergence import closed_form as closed_form
-    from bayesdiv.divergence.auto import Auto
-    from bayesdiv.divergence.estimators import Exact, MonteCarlo
+    from bayesdiv.divergence.estimators import Auto, Exact, MonteCarlo
     from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
     from bayesdiv.export import export
@@ -120,8 +119,7 @@ _HOMES = {
     "bayesdiv.app.sklearn.estimators": "BayesianClassifier BayesianRegressor",
     "bayesdiv.divergence": "ChiSquared Divergence JSA JSG KL Renyi ReverseKL TotalVariation "
     "WeightedKL",
-    "bayesdiv.divergence.auto": "Auto",
-    "bayesdiv.divergence.estimators": "Exact MonteCarlo",
+    "bayesdiv.divergence.estimators": "Auto Exact MonteCarlo",
     "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.export": "export",

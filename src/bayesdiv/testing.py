@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Laplace, MultivariateNormal, Normal
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence
-from bayesdiv.divergence.estimators import Estimator, Exact, MonteCarlo
+from bayesdiv.divergence.base import Divergence, Estimator
+from bayesdiv.divergence.estimators import Exact, MonteCarlo
 from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.model.posteriors.base import PosteriorFor
 from bayesdiv.predictive import Predictive

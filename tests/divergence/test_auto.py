@@ -16,7 +16,7 @@ from torch.distributions import (
 )
 
 import bayesdiv as bd
-from bayesdiv.divergence.auto import InParts, fair, tail_growth, tail_index
+from bayesdiv.divergence.estimators import InParts, fair, tail_growth, tail_index
 
 
 def number(value):

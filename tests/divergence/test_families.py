@@ -9,7 +9,7 @@ import torch
 
 import bayesdiv as bd
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
-from bayesdiv.divergence.auto import InParts
+from bayesdiv.divergence.estimators import InParts
 from bayesdiv.divergence.quadrature import NotConverged
 from tests.divergence.families import Line, draw_posterior, draw_prior, reference
 

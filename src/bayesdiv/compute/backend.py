@@ -18,9 +18,8 @@ from bayesdiv.compute.devices import recording
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.reference import TotalRule
 from bayesdiv.compute.streams import seeded
-from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.base import Computation, Divergence, Estimator
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.estimators import Computation, Estimator
 from bayesdiv.divergence.gaussian import OnePass, SoftplusNormal
 from bayesdiv.divergence.kl import KL, kl_terms
 

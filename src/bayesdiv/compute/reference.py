@@ -11,8 +11,7 @@ from torch.distributions import Distribution, Normal
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.gaussian import GaussianRule, OnePass, alpha_of, block_terms
-from bayesdiv.divergence.geometric import jsg_terms
-from bayesdiv.divergence.kl import kl_terms
+from bayesdiv.divergence.kl import jsg_terms, kl_terms
 
 
 class Total(NamedTuple):

@@ -32,8 +32,12 @@ from bayesdiv.divergence.gaussian import (
     alpha_of,
     refuse_second,
 )
-from bayesdiv.divergence.geometric import jsg_terms, weighted_kl_terms
-from bayesdiv.divergence.kl import kl_terms, reverse_kl_terms
+from bayesdiv.divergence.kl import (
+    jsg_terms,
+    kl_terms,
+    reverse_kl_terms,
+    weighted_kl_terms,
+)
 
 # Four normals come out of one round of Philox.
 LANES = 256

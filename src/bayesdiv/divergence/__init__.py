@@ -1,11 +1,16 @@
 """The divergences: which distance holds the posterior near the prior."""
 
 from bayesdiv.divergence.arithmetic import JSA, UnmodifiedJSA, joint_jsa
-from bayesdiv.divergence.auto import Auto
-from bayesdiv.divergence.base import Divergence, Points
-from bayesdiv.divergence.estimators import Estimator, NoExactForm
-from bayesdiv.divergence.geometric import JSG, UnmodifiedJSG, WeightedKL
-from bayesdiv.divergence.kl import KL, LearnedAlpha, ReverseKL
+from bayesdiv.divergence.base import Divergence, Estimator, Points
+from bayesdiv.divergence.estimators import Auto, NoExactForm
+from bayesdiv.divergence.kl import (
+    JSG,
+    KL,
+    LearnedAlpha,
+    ReverseKL,
+    UnmodifiedJSG,
+    WeightedKL,
+)
 from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
 
 __all__ = [

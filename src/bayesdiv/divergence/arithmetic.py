@@ -14,6 +14,7 @@ because E_q[p/q f(z)] = E_p[f(z)]. Nothing is ever sampled from, or integrated o
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,10 +22,10 @@ from torch.distributions import Distribution, Normal, Uniform
 from torch.nn.functional import softplus
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Points
+from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.densities import common_shape
 from bayesdiv.divergence.gaussian import log_number
-from bayesdiv.divergence.kl import Skewed, Unmodified
+from bayesdiv.divergence.kl import Skewed, Zero
 from bayesdiv.divergence.one_sided import Mixture, OneSided, UniformPrior
 
 
@@ -39,7 +40,8 @@ class _Arithmetic(Skewed):
         """-w log m - (1-w) log(1-m): theorem 1 for JSA, the entropy of alpha for UnmodifiedJSA."""
         if isinstance(self.alpha, Tensor):
             return max(type(self)(a).bound or 0.0 for a in self.alpha.flatten().tolist())
-        return float(self.mixture(self.alpha).bound) if 0 < self.alpha < 1 else None
+        whole = self.reduced() is self
+        return float(self.mixture(self.alpha).bound) if whole else super().bound
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         """The single expectation under q; the points of p are not read."""
@@ -89,7 +91,7 @@ class JSA(_Arithmetic):
 
 
 @dataclass(frozen=True)
-class UnmodifiedJSA(Unmodified, _Arithmetic):
+class UnmodifiedJSA(_Arithmetic):
     """The generalised Jensen-Shannon divergence before the paper's modification (eq. 1).
 
         (1-α) KL(q ‖ M) + α KL(p ‖ M),   M = (1-α) q + α p
@@ -100,6 +102,8 @@ class UnmodifiedJSA(Unmodified, _Arithmetic):
         >>> UnmodifiedJSA(alpha=0.25)(Normal(100.0, 1.0), Normal(0.0, 1.0))
         tensor(0.5623)
     """
+
+    ends: ClassVar[tuple[Divergence, Divergence]] = Zero(), Zero()
 
     @staticmethod
     def mixture(alpha: float | Tensor) -> Mixture:

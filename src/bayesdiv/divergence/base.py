@@ -1,9 +1,12 @@
-"""What a divergence is: a value that turns log densities at points into one number per weight."""
+"""What a divergence is, a number from log densities at points, and what an estimator of it is."""
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import reduce
+from operator import add
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,9 +14,10 @@ from torch.distributions import Distribution
 
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.densities import check_pair
 
-if TYPE_CHECKING:
-    from bayesdiv.divergence.estimators import Estimator
+Number = float | Tensor
+Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Points:
         """The expectation of `values`; infinite as soon as a point that counts is infinite."""
         return self._terms(values).sum(0)
 
-    def log_mean_ratio(self, power: float | Tensor) -> Tensor:
+    def log_mean_ratio(self, power: Number) -> Tensor:
         """Log E[(p/q)^power], such as log Z = log ∫ q^α p^(1-α) with power 1-α at points of q.
 
         The logarithm of a sample mean is biased, and from a handful of samples its gradient points
@@ -62,7 +66,7 @@ class Points:
         terms = torch.where(values == math.inf, values, self.log_weight.exp() * values)
         return torch.where(self.log_weight == -math.inf, 0.0, terms)
 
-    def _exponents(self, power: float | Tensor) -> Tensor:
+    def _exponents(self, power: Number) -> Tensor:
         return self.log_weight + power * (self.log_p - self.log_q)
 
 
@@ -79,6 +83,8 @@ class Divergence(ABC):
 
     default: ClassVar["Estimator"]
     """How a call computes it by default: `Auto()`."""
+    mirror: ClassVar["Divergence | None"] = None
+    """The divergence that this one is with q and p in each other's place."""
     linear: ClassVar[bool] = True
     """Whether it is a mean over points, so that a few samples estimate it without bias."""
 
@@ -97,7 +103,7 @@ class Divergence(ABC):
         return False
 
     @property
-    def parts(self) -> "tuple[tuple[float | Tensor, Divergence], ...]":
+    def parts(self) -> "tuple[tuple[Number, Divergence], ...]":
         """Divergences and factors whose sum this is, where each may have its own rule."""
         return ()
 
@@ -115,7 +121,15 @@ class Divergence(ABC):
 
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
         """A closed form put together from those of other divergences; None where there is none."""
-        return None
+        if self.mirror is not None:
+            other, rule = self.mirror, closed_form.find(self.mirror, p, q)
+            return None if rule is None else lambda _, q, p: rule(other, p, q)
+        found = [closed_form.find(each, q, p) for _, each in self.parts]
+        rules = [rule for rule in found if rule is not None]
+        if not rules or len(rules) < len(found):
+            return None
+        terms = [(*part, rule) for part, rule in zip(self.parts, rules, strict=True)]
+        return lambda _, q, p: reduce(add, (f * rule(each, q, p) for f, each, rule in terms))
 
     def has_closed_form(self, q: Distribution, p: Distribution) -> bool:
         """Whether this pair has an analytical expression, without nodes or samples."""
@@ -129,7 +143,40 @@ class Divergence(ABC):
         return (estimator or self.default)(self, q, p)
 
 
-def checked_alpha(alpha: float | Tensor) -> float | Tensor:
+class Estimator(ABC):
+    """A way to compute a divergence. Subclasses are frozen dataclasses."""
+
+    def __call__(
+        self,
+        divergence: Divergence,
+        q: Distribution,
+        p: Distribution,
+        *,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """One value per weight, in nats, not summed."""
+        return self.prepare(divergence, q, p)(q, p, weights)
+
+    def prepare(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """A function of q, p and weights (or None) for pairs like this one."""
+        # All that does not depend on values is done here, once: checks, the look-up of the rule,
+        # its nodes or its table. The function itself compiles into one graph where the rule is
+        # exact.
+        if not isinstance(divergence, Divergence):
+            raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
+        check_pair(q, p)
+        return self.prepared(divergence.reduced(), q, p)
+
+    @abstractmethod
+    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
+        """What `prepare` returns, for a checked pair and a reduced divergence."""
+
+    def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
+        """The exact rule that `prepared` uses, which a backend may add up faster; None if none."""
+        return None
+
+
+def checked_alpha(alpha: Number) -> Number:
     """`alpha`, after the one check it gets: [0, 1] for a number, inside (0, 1) for a tensor."""
     if isinstance(alpha, Tensor):
         if not bool(((alpha > 0) & (alpha < 1)).all()):
@@ -138,21 +185,8 @@ def checked_alpha(alpha: float | Tensor) -> float | Tensor:
                 "to learn it, use LearnedAlpha, which keeps it there"
             )
         return alpha
-    number = _number("alpha", alpha)
-    if not 0 <= number <= 1:
+    if isinstance(alpha, str | bool) or not hasattr(alpha, "__float__"):
+        raise TypeError(f"alpha must be a number, got {alpha!r}")
+    if not 0 <= float(alpha) <= 1:
         raise ValueError(f"alpha must lie in [0, 1], got {alpha}")
-    return number
-
-
-def checked_order(alpha: float) -> float:
-    """The order of a Rényi divergence, after its check."""
-    number = _number("alpha", alpha)
-    if not 0 <= number < math.inf:
-        raise ValueError(f"alpha must be finite and at least 0, got {alpha}")
-    return number
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, str | bool) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    return float(alpha)

@@ -19,11 +19,10 @@ from torch import Tensor
 from torch import distributions as families
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
-from bayesdiv.divergence.auto import Auto
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.densities import common_shape, log_density, rebatched, whole_line
-from bayesdiv.divergence.geometric import JSG, WeightedKL
-from bayesdiv.divergence.kl import KL, ReverseKL
+from bayesdiv.divergence.estimators import Auto
+from bayesdiv.divergence.kl import JSG, KL, ReverseKL, WeightedKL
 
 
 class Members(MixtureSameFamily):

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence, Points, checked_order
-from bayesdiv.divergence.closed_form import Rule
+from bayesdiv.divergence.base import Divergence, Points
 from bayesdiv.divergence.gaussian import (
     Standard,
     Terms,
@@ -39,7 +38,8 @@ class Renyi(Divergence):
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", checked_order(self.alpha))
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"alpha must be finite and at least 0, got {self.alpha}")
 
     @property
     def symmetric(self) -> bool:
@@ -74,13 +74,10 @@ class ChiSquared(Divergence):
     """
 
     linear: ClassVar[bool] = False
+    mirror: ClassVar[Divergence] = Renyi(2.0)
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         return at_q.log_mean_ratio(2.0)
-
-    def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
-        rule = closed_form.find(Renyi(2.0), p, q)
-        return None if rule is None else lambda _, q, p: rule(Renyi(2.0), p, q)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.utils.checkpoint import checkpoint
 
-from bayesdiv.divergence.base import Divergence, Points
+from bayesdiv.divergence.base import Computation, Divergence, Estimator, Points
 from bayesdiv.divergence.densities import common_shape, inside, log_density, parameter, part
-from bayesdiv.divergence.estimators import Computation, Estimator
 from bayesdiv.divergence.gaussian import alpha_of
 from bayesdiv.divergence.panels import Panels, lay_out, tiny
 

@@ -12,9 +12,8 @@ from torch.distributions import Bernoulli, Distribution, Normal
 from bayesdiv.compute.backend import Prepared, prepare
 from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu
 from bayesdiv.compute.noise import MANY
-from bayesdiv.divergence import KL, Divergence, joint
-from bayesdiv.divergence.auto import Auto
-from bayesdiv.divergence.estimators import Estimator, Exact
+from bayesdiv.divergence import KL, Divergence, Estimator, joint
+from bayesdiv.divergence.estimators import Auto, Exact
 from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws, leaves, way
 from bayesdiv.likelihoods.base import Likelihood
