@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from bayesdiv.app import calibrated, lock
+from bayesdiv.app import calibrated, runs
 from bayesdiv.app.settings import encoder_of, restore, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.prediction import predict_at
@@ -228,6 +228,6 @@ def test_what_cannot_be_calibrated_is_one_sentence(place, capsys, arguments, wor
 
 
 def test_a_run_that_is_being_written_is_not_calibrated(place, capsys):
-    with lock.owned(Path("numbers")):
+    with runs.owned(Path("numbers")):
         assert call("calibrate", "numbers", "numbers_held.csv") == 2
     assert f"is being written by process {os.getpid()}" in capsys.readouterr().err

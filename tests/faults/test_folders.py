@@ -13,7 +13,7 @@ from torch import nn
 
 import bayesdiv as bd
 from bayesdiv import saving
-from bayesdiv.app import lock, runs
+from bayesdiv.app import runs
 from bayesdiv.app import training as trainings
 from bayesdiv.training.best import Best
 from hostile import QUICK
@@ -26,7 +26,7 @@ TRAIN = ("train", "numbers.csv", "--out", "new", *QUICK)
 
 
 def test_a_second_writer_is_refused_with_the_name_of_the_first(place, refused):
-    with lock.owned(Path("new")):
+    with runs.owned(Path("new")):
         said = refused(*TRAIN)
     assert f"new is being written by process {os.getpid()}: wait for its end" in said
     assert not Path("new").exists()
@@ -39,7 +39,7 @@ def test_of_many_writers_at_once_one_wins(tmp_path):
     def write():
         start.wait()
         try:
-            with lock.owned(tmp_path / "run"):
+            with runs.owned(tmp_path / "run"):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -61,29 +61,29 @@ def test_the_lock_of_a_killed_owner_is_taken_over(tmp_path):
     folder = tmp_path / "run"
     child = os.fork()
     if child == 0:
-        owned = lock.owned(folder)
+        owned = runs.owned(folder)
         owned.__enter__()
         os._exit(9)  # without giving it up, as a killed process
     os.waitpid(child, 0)
-    assert json.loads((folder / lock.LOCK).read_text()) == {"pid": child, "host": HERE}
+    assert json.loads((folder / runs.LOCK).read_text()) == {"pid": child, "host": HERE}
     (folder / ".weights.safetensors.0123.part").write_text("half")
-    with lock.owned(folder):
-        assert json.loads((folder / lock.LOCK).read_text())["pid"] == os.getpid()
-        assert [path.name for path in folder.iterdir()] == [lock.LOCK]
+    with runs.owned(folder):
+        assert json.loads((folder / runs.LOCK).read_text())["pid"] == os.getpid()
+        assert [path.name for path in folder.iterdir()] == [runs.LOCK]
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", "3", "{", '{"pid": "x"}', '{"pid": -5}'])
 def test_a_lock_that_names_nobody_is_taken_over(tmp_path, content):
-    (tmp_path / lock.LOCK).write_text(content)
-    with lock.owned(tmp_path):
+    (tmp_path / runs.LOCK).write_text(content)
+    with runs.owned(tmp_path):
         pass
 
 
 def test_the_lock_of_another_machine_is_not_taken_over(tmp_path):
-    (tmp_path / lock.LOCK).write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
+    (tmp_path / runs.LOCK).write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
     with pytest.raises(runs.RunError, match=r"process 1 on elsewhere: .* remove .*lock if it"):
-        lock.owned(tmp_path).__enter__()
+        runs.owned(tmp_path).__enter__()
 
 
 # Links ---------------------------------------------------------------------------------------
@@ -95,14 +95,14 @@ def test_nothing_is_written_through_a_link(tmp_path, monkeypatch):
     folder = tmp_path / "shared"
     folder.mkdir()
     monkeypatch.setattr(saving.secrets, "token_hex", lambda _: "known")
-    for name in (".settings.json.part", ".settings.json.known.part", runs.HISTORY, lock.LOCK):
+    for name in (".settings.json.part", ".settings.json.known.part", runs.HISTORY, runs.LOCK):
         (folder / name).symlink_to(victim)
     with pytest.raises(runs.RunError, match="could not be written"):
         runs.write_json(folder / "settings.json", {})
     with pytest.raises(runs.RunError, match="could not be written"):
         runs.append_history(folder, {"epoch": 1})
     with pytest.raises(runs.RunError, match="could not be written"):
-        lock.owned(folder).__enter__()
+        runs.owned(folder).__enter__()
     monkeypatch.undo()
     runs.write_json(folder / "settings.json", {})
     assert victim.read_text() == "mine"

@@ -74,11 +74,8 @@ def read(folder: Path) -> tuple[Saved, ...]:
     """The calibration of a run; none where the file is missing."""
     if not (folder / FILE).exists():
         return ()
-    content: Any = runs.read_sealed(folder, FILE)
-    try:
-        return tuple(map(Saved.from_state, content["calibration"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise runs.RunError(f"{folder / FILE} is damaged: {error}") from None
+    with runs.reported(folder / FILE, "read"):
+        return tuple(map(Saved.from_state, runs.read_sealed(folder, FILE)["calibration"]))
 
 
 def unserved(calibration: Iterable[Saved], level: float) -> list[str]:

@@ -1,18 +1,15 @@
 """What several commands take: which data, which divergence, how to train."""
 
 import dataclasses
-import difflib
 import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from bayesdiv import divergence as divergences
 from bayesdiv.app import runs
 from bayesdiv.app import task as tasks
 from bayesdiv.app.command import Command
@@ -23,8 +20,8 @@ from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
+from bayesdiv.app.settings import known
 from bayesdiv.app.tasks.regression import Regression
-from bayesdiv.divergence import Divergence
 
 if TYPE_CHECKING:
     from bayesdiv.app.data.images import Images
@@ -181,56 +178,3 @@ def units(given: str) -> list[int]:
         return [int(number) for number in given.strip("[]() ").split(",") if number.strip()]
     except ValueError:
         raise ArgumentTypeError(f"must be whole numbers such as 50,50, got {given}") from None
-
-
-def named(text: str) -> Divergence | None:
-    """A divergence by its name or import path, with alpha after a colon; None for deterministic.
-
-    Examples:
-        >>> named("KL"), named("JSA:0.3"), named("bayesdiv.JSG:alpha=0.2"), named("deterministic")
-        (KL(), JSA(alpha=0.3), JSG(alpha=0.2), None)
-    """
-    name, _, said = text.partition(":")
-    if name in ("deterministic", "null", "None"):
-        return None
-    module, _, last = name.rpartition(".")
-    ours = module in ("", "bayesdiv", "bayesdiv.divergence")
-    try:
-        kind: Any = getattr(divergences if ours else import_module(module), last, None)
-    except (ImportError, ValueError) as error:
-        raise ValueError(f"{text} is not a known divergence: {error}") from None
-    divergence = isinstance(kind, type) and issubclass(kind, Divergence)
-    if not divergence or (ours and last not in known()):
-        raise ValueError(unknown(text))
-    pairs = [part.partition("=") for part in said.split(",") if part]
-    fields = {key if equals else "alpha": value if equals else key for key, equals, value in pairs}
-    if last in (usual := {"JSG": "0.1", "JSA": "0.5"}) and ours:
-        fields.setdefault("alpha", usual[last])
-    there = {f.name for f in dataclasses.fields(kind)}
-    wrong = [key for key in fields if key not in there]
-    if wrong:
-        raise ValueError(f"{name} has no {wrong[0]}, got {text!r}")
-    try:
-        values = {key: float(value) for key, value in fields.items()}
-    except ValueError:
-        rule = "must be a number, as in JSA:0.3"
-        raise ValueError(f"alpha of {text!r} {rule}, got {said}") from None
-    try:
-        made: Divergence = kind(**values)
-        return made
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"alpha of {text!r}: {error}") from None
-
-
-def known() -> list[str]:
-    """The names of all divergences."""
-    kinds = {name: getattr(divergences, name) for name in divergences.__all__}
-    ours = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
-    return [name for name, kind in ours.items() if Divergence in kind.__mro__[1:]]
-
-
-def unknown(text: str) -> str:
-    """What to say of a name that is not a divergence: it may be misspelt."""
-    close = difflib.get_close_matches(text.partition(":")[0], known(), n=1)
-    names = f": give one of {', '.join(known())} or an import path"
-    return f"{text} is not a known divergence" + (f"; did you mean {close[0]}?" if close else names)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import socket
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from torch.optim import Optimizer
 from bayesdiv.saving import Taken, given, replacing
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
-WEIGHTS, CHECKPOINT = "weights.safetensors", "checkpoint.safetensors"
+WEIGHTS, CHECKPOINT, LOCK = "weights.safetensors", "checkpoint.safetensors", ".lock"
 FORMAT = 2
 """Raised when the files of a run change so that older ones cannot be read."""
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -30,14 +31,20 @@ class RunError(ValueError):
 
 
 @contextmanager
-def reported(path: Path, work: str) -> Iterator[None]:
-    """Failures of the disk as one sentence: what could not be read or written."""
+def reported(path: Path, work: str, otherwise: str = "is damaged") -> Iterator[None]:
+    """What hinders a file from being read or written, as one sentence."""
     try:
         yield
+    except (RunError, MemoryError):
+        raise
     except OSError as error:
         if isinstance(error, FileNotFoundError) and work == "read":
             raise RunError(f"{path} does not exist: is this a run's folder?") from None
         raise RunError(f"{path} could not be {work}: {error.strerror or error}") from None
+    except Exception as error:  # whatever a file has in the place of what is ours
+        if work != "read":
+            raise
+        raise RunError(f"{path} {otherwise}: {' '.join(str(error).split())[:300]}") from None
 
 
 @contextmanager
@@ -66,6 +73,72 @@ def ensure(folder: Path) -> None:
                 raise
 
 
+@contextmanager
+def owned(folder: Path) -> Iterator[Path]:
+    """A folder that this process, and this thread of it, alone writes into; else a `RunError`.
+
+    It is made, and gone again if nothing is written into it. What a killed owner left half written
+    is removed.
+    """
+    with made(folder) as folder:
+        path = folder / LOCK
+        with reported(path, "written"):
+            descriptor = _taken(path)
+        try:
+            for leftover in folder.glob(".*.part"):
+                leftover.unlink(missing_ok=True)
+            yield folder
+        finally:
+            path.unlink(missing_ok=True)  # before it is given up: nobody else can hold this one
+            os.close(descriptor)
+
+
+def _taken(path: Path) -> int:
+    """The lock file, open and ours; opened again where its owner removed it meanwhile."""
+    while True:
+        ensure(path.parent)  # it goes with an owner who wrote nothing
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
+        except FileNotFoundError:
+            continue
+        try:
+            _check_owner(path, descriptor)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    me = {"pid": os.getpid(), "host": socket.gethostname()}
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, json.dumps(me).encode(), 0)
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _check_owner(path: Path, descriptor: int) -> None:
+    """Lock a folder, or refuse it: its owner is at work, or cannot be seen and may be."""
+    import fcntl  # on Unix alone
+
+    owner: dict[str, object] = {}
+    with suppress(ValueError, TypeError):
+        owner = dict(json.loads(os.pread(descriptor, 1000, 0) or b"{}"))
+    pid, host = owner.get("pid"), owner.get("host")
+    unseen = host not in (None, socket.gethostname())
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not unseen:
+            return  # nobody's, or left by an owner that was killed
+    except BlockingIOError:
+        pass
+    except OSError:  # a file system without locks
+        if pid is None:
+            return
+        unseen = True
+    who = f"process {pid}" + (f" on {host}" if unseen else "") if pid else "another process"
+    then = f"wait for its end, remove {path} if it is gone," if unseen else "wait for its end"
+    raise RunError(f"{path.parent} is being written by {who}: {then} or choose another folder")
+
+
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     with reported(path, "written"), replacing(Path(path)) as file:
@@ -81,11 +154,7 @@ def read_json(path: Path) -> Any:
     """Read JSON, or say what is wrong with the file."""
     check_file(path, MOST_JSON)
     with reported(path, "read"):
-        content = Path(path).read_bytes()
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
+        return json.loads(Path(path).read_bytes())
 
 
 def check_file(path: Path, most: float = math.inf) -> None:
@@ -107,14 +176,16 @@ def save_state(
     """Save modules and an optimizer, or their states, as safetensors, and `told` as JSON."""
     from safetensors.torch import save
 
+    states = {k: v.state_dict() if isinstance(v, nn.Module) else v for k, v in parts.items()}
     tensors = {
         f"{name}/{key}": tensor.detach().cpu().contiguous().clone()
-        for name, part in parts.items()
-        for key, tensor in (part.state_dict() if isinstance(part, nn.Module) else part).items()
+        for name, state in states.items()
+        for key, tensor in state.items()
     }
     taken = Taken()
-    state = optimizer.state_dict() if isinstance(optimizer, Optimizer) else optimizer
-    groups = [] if state is None else taken(state, "optimizer")
+    if isinstance(optimizer, Optimizer):
+        optimizer = optimizer.state_dict()
+    groups = [] if optimizer is None else taken(optimizer, "optimizer")
     tensors |= {name: tensor.cpu() for name, tensor in taken.tensors.items()}
     said = json.dumps({"format": FORMAT, "groups": groups, **told})
     write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))
@@ -170,32 +241,25 @@ def load_state(
     """Restore what `save_state` saved and return its metadata. Nothing is ever unpickled."""
     tensors, told = _read(Path(path))
     for name, module in parts.items():
-        try:
+        with reported(path, "read", f"does not fit this {name}"):
             own = {k: tensor for k, tensor in tensors.items() if k.startswith(f"{name}/")}
             module.load_state_dict({k.removeprefix(f"{name}/"): own[k] for k in own})
-        except RuntimeError as error:
-            line = " ".join(str(error).split())
-            raise RunError(f"{path} does not fit this {name}: {line[:300]}") from None
     if optimizer is not None:
-        try:
+        with reported(path, "read", "does not fit this optimizer"):
             optimizer.load_state_dict(given(told["groups"], tensors))
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path} does not fit this optimizer: {error}") from None
     return told
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     check_file(path)
-    try:
-        with reported(path, "read"), safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            said = metadata.get("bayesdiv", "{}")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            told = dict(json.loads(said))
-    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} is damaged or not a file of this library: {error}") from None
+    unreadable = reported(path, "read", "is damaged or not a file of this library")
+    with unreadable, safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        said = metadata.get("bayesdiv", "{}")
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        told = dict(json.loads(said))
     check_format(path, told)
     if metadata.get("checksum") != _checksum(tensors, said):
         raise RunError(f"{path} is damaged: its content does not fit its checksum")
@@ -223,22 +287,17 @@ def append_history(folder: Path, line: Mapping[str, Any]) -> None:
 
 def read_history(folder: Path, epochs: int | None = None) -> list[dict[str, Any]]:
     """The history of a run, up to a number of epochs; a last line cut in half is left out."""
-    path = folder / HISTORY
+    path, lines = folder / HISTORY, list[dict[str, Any]]()
     if not path.exists():
-        return []
-    lines: list[dict[str, Any]] = []
+        return lines
     check_file(path)
-    with reported(path, "read"):
+    with reported(path, "read"), suppress(ValueError, TypeError, KeyError, RecursionError):
         for text in path.read_bytes().splitlines():
-            try:
-                line = dict(json.loads(text))
-            except (ValueError, TypeError, RecursionError):
-                break
-            numbers = all(isinstance(value, int | float) for value in line.values())
-            if not (numbers and isinstance(line.get("epoch"), int)):
+            line = dict(json.loads(text))
+            if not all(isinstance(value, int | float) for value in (line["epoch"], *line.values())):
                 break
             lines.append(line)
-    return lines if epochs is None else lines[:epochs]
+    return lines[:epochs]
 
 
 def start_history(folder: Path, lines: list[dict[str, Any]]) -> None:
@@ -268,16 +327,3 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, 
         for name in sorted(one.keys() | two.keys())
         if one.get(name) != two.get(name)
     }
-
-
-def loss(settings: Mapping[str, Any]) -> str:
-    """The divergence of a run with its fields, as the command line takes it.
-
-    Examples:
-        >>> loss({"divergence": {"kind": "JSA", "alpha": 0.3}})
-        'JSA:0.3'
-    """
-    fields = dict(settings["divergence"] or {"kind": "deterministic"})
-    kind = str(fields.pop("kind"))
-    values = [f"{value}" if key == "alpha" else f"{key}={value}" for key, value in fields.items()]
-    return f"{kind}:{','.join(values)}" if values else kind

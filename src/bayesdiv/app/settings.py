@@ -1,8 +1,10 @@
 """The settings of a run as JSON, and the experiment and the data that they describe."""
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,6 +82,65 @@ def described(divergence: Divergence | None) -> dict[str, Any] | None:
     return {"kind": kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}", **fields}
 
 
+def loss(divergence: Mapping[str, Any] | None) -> str:
+    """A divergence as `described` has it, in the words that `named` takes.
+
+    Examples:
+        >>> loss({"kind": "JSA", "alpha": 0.3})
+        'JSA:0.3'
+    """
+    fields = dict(divergence or {"kind": "deterministic"})
+    kind = str(fields.pop("kind"))
+    values = [f"{value}" if key == "alpha" else f"{key}={value}" for key, value in fields.items()]
+    return f"{kind}:{','.join(values)}" if values else kind
+
+
+def named(text: str) -> Divergence | None:
+    """A divergence by its name or import path, with alpha after a colon; None for deterministic.
+
+    Examples:
+        >>> named("KL"), named("JSA:0.3"), named("bayesdiv.JSG:alpha=0.2"), named("deterministic")
+        (KL(), JSA(alpha=0.3), JSG(alpha=0.2), None)
+    """
+    name, _, said = text.partition(":")
+    if name in ("deterministic", "null", "None"):
+        return None
+    module, _, last = name.rpartition(".")
+    ours = module in ("", "bayesdiv", "bayesdiv.divergence")
+    try:
+        kind: Any = getattr(divergences if ours else import_module(module), last, None)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"{text} is not a known divergence: {error}") from None
+    divergence = isinstance(kind, type) and issubclass(kind, Divergence)
+    if not divergence or (ours and last not in known()):
+        close = difflib.get_close_matches(last, known(), n=1)
+        hint = f"; did you mean {close[0]}?" if close else f": give one of {', '.join(known())}"
+        raise ValueError(f"{text} is not a known divergence{hint}")
+    pairs = [part.partition("=") for part in said.split(",") if part]
+    fields = {key if equals else "alpha": value if equals else key for key, equals, value in pairs}
+    if ours and last in (usual := {"JSG": "0.1", "JSA": "0.5"}):
+        fields.setdefault("alpha", usual[last])
+    wrong = fields.keys() - {f.name for f in dataclasses.fields(kind)}
+    if wrong:
+        raise ValueError(f"{name} has no {min(wrong)}, got {text!r}")
+    try:
+        values = {key: float(value) for key, value in fields.items()}
+    except ValueError:
+        rule = "must be a number, as in JSA:0.3"
+        raise ValueError(f"alpha of {text!r} {rule}, got {said}") from None
+    try:
+        return cast(Divergence, kind(**values))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"alpha of {text!r}: {error}") from None
+
+
+def known() -> list[str]:
+    """The names of all divergences."""
+    kinds = {name: getattr(divergences, name) for name in divergences.__all__}
+    ours = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+    return [name for name, kind in ours.items() if Divergence in kind.__mro__[1:]]
+
+
 def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str, Any]]:
     """The trained experiment of a run, and its settings.
 
@@ -87,13 +148,12 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
         folder: of the run.
         data: where its data are now, which `reloaded` checks; None where they were.
     """
-    folder = Path(folder)
-    settings = _read(folder)
-    if not (folder / runs.WEIGHTS).exists():
+    settings, weights = _read(folder), Path(folder) / runs.WEIGHTS
+    if not weights.exists():
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
-    runs.check_identity(folder / runs.WEIGHTS, settings)
+    runs.check_identity(weights, settings)
     experiment, settings = outline(folder)
-    runs.load_state(folder / runs.WEIGHTS, experiment.parts)
+    runs.load_state(weights, experiment.parts)
     experiment.calibration = calibrated.read(folder)
     if data is not None:
         settings["data"]["data"] = data
@@ -102,18 +162,19 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
 
 def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     """A run without its weights, finished or not: its network as it began, history, settings."""
-    settings = _read(folder)
+    settings, path = _read(folder), folder / runs.SETTINGS
     unknown = settings["training"].keys() - {f.name for f in dataclasses.fields(Settled)}
     if unknown:
         raise runs.RunError(
-            f"{folder / runs.SETTINGS} has a setting that this version does not know, "
-            f"{min(unknown)}: train again"
+            f"{path} has a setting that this version does not know, {min(unknown)}: train again"
         )
-    try:
-        experiment = _from_settings(settings)
-    except Exception as error:  # whatever a settings file has in place of ours
-        line = " ".join(str(error).split())[:300]
-        raise runs.RunError(f"{folder / runs.SETTINGS} is damaged: {line}") from None
+    with runs.reported(path, "read"):
+        network, kind = _fields(settings["network"]), loss(settings["divergence"])
+        recipe = RECIPES[network.pop("kind")](**network)
+        # A class of the user's own is not imported from a file's word; predictions need none.
+        divergence = KL() if "." in kind.partition(":")[0] else named(kind)
+        training = Settled(**_fields(settings["training"]))
+        experiment = build(recipe, task_of(settings), divergence, training, settings["num_data"])
     experiment.history = runs.read_history(folder)
     return experiment, settings
 
@@ -136,23 +197,6 @@ def result_of(folder: Path) -> dict[str, Any]:
         if not isinstance(value, float):
             raise runs.RunError(f"{path} is damaged: a metric must be a number, got {value!r:.60}")
     return result
-
-
-def _from_settings(settings: Mapping[str, Any]) -> Experiment:
-    network = _fields(settings["network"])
-    recipe = RECIPES[network.pop("kind")](**network)
-    training, task = Settled(**_fields(settings["training"])), task_of(settings)
-    divergence = None
-    if settings["divergence"] is not None:
-        fields = _fields(settings["divergence"])
-        name = fields.pop("kind")
-        kind: Any = getattr(divergences, name, None)
-        ours = isinstance(kind, type) and issubclass(kind, Divergence)
-        if not ours and "." not in name:
-            raise ValueError(f"divergence {name} is not one of this library")
-        # A class of the user's own is not imported from a file's word; predictions do not need it.
-        divergence = kind(**fields) if ours else KL()
-    return build(recipe, task, divergence, training, settings["num_data"])
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:

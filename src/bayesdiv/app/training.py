@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Training, built, evaluate
-from bayesdiv.app.lock import owned
 from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
@@ -52,7 +51,7 @@ def train(
     """
     experiment = built(splits, divergence, training, weights)
     settings = describe(experiment, splits, source or {})
-    with nullcontext() if folder is None else owned(Path(folder)):
+    with nullcontext() if folder is None else runs.owned(Path(folder)):
         return experiment, _trained(experiment, splits, settings, folder, tell)
 
 
@@ -257,10 +256,8 @@ def unlike(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
 
     if not (folder / UNLIKE).exists():
         return None
-    saved: Any = runs.read_sealed(folder, UNLIKE)
-    try:
+    with runs.reported(folder / UNLIKE, "read"):
+        saved = runs.read_sealed(folder, UNLIKE)
         distance = Mahalanobis.from_state(saved["distance"])
         scores = torch.tensor(saved["scores"], dtype=torch.float64)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise runs.RunError(f"{folder / UNLIKE} is damaged: {error}") from None
     return Threshold.fit(scores, false_alarms).flags(distance(x.flatten(1)))

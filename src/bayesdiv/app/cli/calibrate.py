@@ -3,11 +3,10 @@
 from argparse import Namespace
 from pathlib import Path
 
-from bayesdiv.app import calibrated, options
+from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
-from bayesdiv.app.lock import owned
 from bayesdiv.app.new_rows import with_targets
 from bayesdiv.app.settings import reloaded, restore, task_of
 from bayesdiv.calibration import Levels
@@ -38,7 +37,7 @@ def calibrate(settings: Namespace) -> None:
         (x, y), _ = with_targets(settings.new, told, options.written_of(settings, told["data"]))
     else:
         x, y = reloaded(told, settings.run).test
-    with owned(folder):
+    with runs.owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind, settings.new or "")
     if settings.new is None:
         note("fitted to the test rows, so their metrics say less about new rows from now on")

@@ -21,9 +21,9 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
-from bayesdiv.app.lock import owned
 from bayesdiv.app.report import comparison
 from bayesdiv.app.rounding import spread
+from bayesdiv.app.settings import named
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.divergence import Divergence
 from bayesdiv.predictive import Predictive
@@ -62,7 +62,7 @@ def compare(settings: Namespace) -> None:
     """Train several losses on the same splits and print one table."""
     if settings.seeds is not None and settings.seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {settings.seeds}")
-    losses = {name: options.named(name) for name in dict.fromkeys(settings.divergences)}
+    losses = {name: named(name) for name in dict.fromkeys(settings.divergences)}
     training = options.training_of(settings)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
     histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
@@ -75,7 +75,7 @@ def compare(settings: Namespace) -> None:
     plain = {key: value for key, value in vars(settings).items() if value is not None}
     folder = _free_folder(settings)
     beside: dict[str, list[dict[str, Any]]] = {}
-    with owned(folder), Pace(settings.seeds * len(losses)) as pace:
+    with runs.owned(folder), Pace(settings.seeds * len(losses)) as pace:
         for divergence in losses.values():
             _warm_up(splits, divergence, training)
         for seed in range(settings.seeds):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bayesdiv.app import options, runs
+from bayesdiv.app import options
 from bayesdiv.app import training as trainings
 from bayesdiv.app.command import OPTION, Command
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
 from bayesdiv.app.image_recipe import IMAGES
-from bayesdiv.app.settings import described, restore
+from bayesdiv.app.settings import described, loss, named, restore
 from bayesdiv.divergence import JSA, Divergence
 from bayesdiv.model.bayesianize import plain
 
@@ -35,10 +35,10 @@ def train(settings: Namespace) -> None:
     folder = Path(settings.out)
     divergence: Divergence | None = JSA(0.3) if settings.net == "conv" else IMAGES.divergence
     if settings.divergence is not None:
-        divergence = options.named(settings.divergence)
+        divergence = named(settings.divergence)
     splits, training = options.prepared(settings)
     with Pace() as pace:
-        tell = pace.teller(runs.loss({"divergence": described(divergence)}), training.epochs)
+        tell = pace.teller(loss(described(divergence)), training.epochs)
         _, result = trainings.train(
             splits,
             divergence,

@@ -22,10 +22,9 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.lock import owned
 from bayesdiv.app.report.search import page
 from bayesdiv.app.rounding import rounded, spread
-from bayesdiv.app.settings import described
+from bayesdiv.app.settings import described, known, loss, named
 from bayesdiv.app.tuning.experiment import (
     RANGES,
     Ranges,
@@ -83,10 +82,10 @@ def tune(settings: Namespace) -> None:
     """Search, then compare what was found with the given settings on test data."""
     if settings.search not in (None, "population", "optuna"):
         raise ValueError(f"search must be population or optuna, got {settings.search}")
-    divergence, asked = options.named(settings.divergence), _ranges(settings)
+    divergence, asked = named(settings.divergence), _ranges(settings)
     if divergence is None:
-        known = ", ".join(options.known())
-        raise ValueError(f"tune needs a divergence, got {settings.divergence}: give one of {known}")
+        names = ", ".join(known())
+        raise ValueError(f"tune needs a divergence, got {settings.divergence}: give one of {names}")
     if "alpha" in asked and not hasattr(divergence, "alpha"):
         raise ValueError(f"{settings.divergence} has no alpha to search: leave out --alpha_range")
     if settings.trials is not None and settings.trials < 1:
@@ -144,7 +143,7 @@ def _population(
     _check_without("search by Optuna", folder, DATABASE, PAGE)
     source, run = options.data_settings(settings), folder / RUN
     began = time.perf_counter()
-    with owned(run), errors.status("training") as line:
+    with runs.owned(run), errors.status("training") as line:
         if (run / runs.METRICS).exists():
             raise runs.RunError(f"{run} holds a finished run: choose another --out")
         grown = population(
@@ -261,7 +260,7 @@ def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequenc
     `source` says where the data come from, as the command line has it. A divergence of one's own
     is an option, since a config names no code outside bayesdiv.
     """
-    divergence = runs.loss({"divergence": described(tuned.divergence)})
+    divergence = loss(described(tuned.divergence))
     best = {
         **{key: value for key, value in source.items() if value is not None and key != "data"},
         "divergence": divergence,

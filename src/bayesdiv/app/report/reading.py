@@ -19,7 +19,7 @@ from bayesdiv.app.data.pictures import below
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Experiment
-from bayesdiv.app.settings import reloaded, restore, result_of, task_of
+from bayesdiv.app.settings import loss, reloaded, restore, result_of, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.metrics import LEVEL
 from bayesdiv.predictive import Predictive
@@ -41,7 +41,7 @@ class Run:
     @property
     def loss(self) -> str:
         """The divergence with its fields, as the command line has it."""
-        return runs.loss(self.settings)
+        return loss(self.settings["divergence"])
 
     @property
     def label(self) -> str:
