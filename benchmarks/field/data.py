@@ -47,7 +47,7 @@ class Case:
 CASES = {
     "clean": Case(),
     "images1000": Case(images=1000, epochs=400),
-    "noise40": Case(noise=0.4),
+    "noise40": Case(noise=0.4, epochs=20),
     "images5000": Case(images=5000, epochs=200),
     "noise20": Case(noise=0.2),
 }
