@@ -27,22 +27,22 @@ class _Set(NamedTuple):
 
     name: str
     folder: str
-    archive: str
     archive_md5: str
     meta: str
-    labels: str  # key of the labels in a batch
-    names: str  # key of the class names in the meta file
+    kind: str  # what stands before the keys of labels and of their names
     md5: Mapping[str, str]  # of the files with images, those of the test last
+
+    @property
+    def archive(self) -> str:
+        return f"{self.name.lower()}-python.tar.gz"
 
 
 _CIFAR10 = _Set(
     name="CIFAR-10",
     folder="cifar-10-batches-py",
-    archive="cifar-10-python.tar.gz",
     archive_md5="c58f30108f718f92721af3b95e74349a",
     meta="batches.meta",
-    labels="labels",
-    names="label_names",
+    kind="",
     md5={
         "data_batch_1": "c99cafc152244af753f735de768cd75f",
         "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -55,11 +55,9 @@ _CIFAR10 = _Set(
 _CIFAR100 = _Set(
     name="CIFAR-100",
     folder="cifar-100-python",
-    archive="cifar-100-python.tar.gz",
     archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
     meta="meta",
-    labels="fine_labels",
-    names="fine_label_names",
+    kind="fine_",
     md5={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
 )
 
@@ -82,12 +80,9 @@ def cifar10(source: str | Path | None = None) -> Images:
 
 
 def cifar100(source: str | Path | None = None) -> Images:
-    """CIFAR-100 (Krizhevsky 2009): 60,000 images of 32 by 32 pixels, a hundred fine classes.
+    """CIFAR-100: 60,000 images of a hundred fine classes, otherwise like `cifar10`.
 
     Fold k validates on the k-th fifth of the training images and trains on the rest.
-
-    Args:
-        source: as for `cifar10`, with the names cifar-100-python and cifar-100-python.tar.gz.
 
     Examples:
         >>> cifar100("nowhere")
@@ -99,62 +94,60 @@ def cifar100(source: str | Path | None = None) -> Images:
 
 def _read(kind: _Set, source: str | Path | None) -> Images:
     path = _found(kind, source)
-    places = [path / name for name in (*kind.md5, kind.meta)]
-    held = {place.name: place.read_bytes() for place in places if place.is_file()}
-    held = _in_archive(kind, path) if path.is_file() else held
-    for name in (*kind.md5, kind.meta):
-        if name not in held:
-            raise DataError(f"{path} must hold the {kind.name} file {name}, got none")
-    names = _unpickled(held[kind.meta], f"{path}/{kind.meta}").get(kind.names)
+    held = _held(kind, path)
+    absent = [name for name in (*kind.md5, kind.meta) if name not in held]
+    if absent:
+        raise DataError(f"{path} must hold the {kind.name} file {absent[0]}, got none")
+    names = _unpickled(held[kind.meta], f"{path}/{kind.meta}").get(f"{kind.kind}label_names")
     if not isinstance(names, list) or not names:
-        raise DataError(f"{path}/{kind.meta} must hold class names as {kind.names!r}, got none")
-    parts = [_batch(kind, held[name], f"{path}/{name}", len(names)) for name in kind.md5]
-    images, labels = (torch.from_numpy(np.concatenate(each)) for each in zip(*parts, strict=True))
+        raise DataError(f"{path}/{kind.meta} must hold class names as a list, got none")
+    labels = f"{kind.kind}labels"
+    parts = [_batch(held[name], f"{path}/{name}", labels, len(names)) for name in kind.md5]
+    images, numbers = (torch.from_numpy(np.concatenate(each)) for each in zip(*parts, strict=True))
     *train, test = [len(part[1]) for part in parts]
     if len(train) == 1:  # one file: five equal parts of it
         train = [len(part) for part in np.array_split(np.arange(train[0]), FOLDS)]
     batch = torch.arange(1, FOLDS + 2).remainder(FOLDS + 1)  # the test images come last
     batch = batch.repeat_interleave(torch.tensor([*train, test]))
-    other = [
-        name
-        for name, published in kind.md5.items()
-        if hashlib.md5(held[name], usedforsecurity=False).hexdigest() != published
-    ]
+    found = {n: hashlib.md5(held[n], usedforsecurity=False).hexdigest() for n in kind.md5}
+    other = [name for name, published in kind.md5.items() if found[name] != published]
     said = (
         f"{len(other)} of {len(kind.md5)} {kind.name} files differ from the published ones, so "
         f"images or folds may differ: {', '.join(other)}"
     )
     notes = (said,) if other else ()
-    return Images(images, labels, tuple(map(_text, names)), batch, kind.name, notes)
+    return Images(images, numbers, tuple(map(_text, names)), batch, kind.name, notes)
 
 
 def _found(kind: _Set, source: str | Path | None) -> Path:
     """The folder or archive that a user named or has in the data folder, else the download."""
     around = data_folder() if source is None else Path(source)
-    places: list[Path] = []
     if around is not None:
-        places = [around / kind.folder, around / kind.archive]
-        if around.is_file() or around.name == kind.folder or (around / kind.meta).is_file():
-            places = [around]
-    found = next((place for place in places if place.exists()), None)
-    if found is None and source is not None:
+        whole = around.is_file() or around.name == kind.folder or (around / kind.meta).is_file()
+        for place in (around,) if whole else (around / kind.folder, around / kind.archive):
+            if place.exists():
+                return place
+    if source is not None:
         why = "which has neither" if Path(source).is_dir() else "which does not exist"
         raise DataError(
             f"{kind.name} must be a folder or an archive, got {source}, {why}: name {kind.folder} "
             f"or {kind.archive}, or a folder with one of them"
         )
     url = f"https://www.cs.toronto.edu/~kriz/{kind.archive}"
-    return found or fetch(url, f"md5:{kind.archive_md5}", kind.archive)
+    return fetch(url, f"md5:{kind.archive_md5}", kind.archive)
 
 
-def _in_archive(kind: _Set, path: Path) -> dict[str, bytes]:
+def _held(kind: _Set, path: Path) -> dict[str, bytes]:
     """The files of a set in memory: nothing is written, so no name in an archive can do harm."""
+    wanted = (*kind.md5, kind.meta)
+    if path.is_dir():
+        return {name: (path / name).read_bytes() for name in wanted if (path / name).is_file()}
     found = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 place = PurePosixPath(member.name)
-                ours = place.parent.name == kind.folder and place.name in (*kind.md5, kind.meta)
+                ours = place.parent.name == kind.folder and place.name in wanted
                 if ours and member.isfile() and (content := archive.extractfile(member)):
                     found[place.name] = content.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -190,19 +183,17 @@ def _unpickled(content: bytes, file: str) -> dict[str, Any]:
         raise DataError(f"{file} is truncated or damaged: {error}") from None
 
 
-def _batch(
-    kind: _Set, content: bytes, file: str, classes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _batch(content: bytes, file: str, key: str, classes: int) -> tuple[Any, NDArray[np.int64]]:
     """Images and labels of one file."""
     found = _unpickled(content, file)
-    data, labels = found.get("data", 0), found.get(kind.labels, ())
+    data, labels = found.get("data", 0), found.get(key, ())
     pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
     if not (pixels and len(data) and data.shape[1] == prod(_SHAPE)):
         raise DataError(f"{file} must hold 'data', rows of {prod(_SHAPE)} bytes: not a CIFAR file")
-    whole = isinstance(labels, list) and all(type(label) is int for label in labels)
-    if not whole or len(labels) != len(data) or not 0 <= min(labels) <= max(labels) < classes:
+    whole = isinstance(labels, list) and all(label in range(classes) for label in labels)
+    if not whole or len(labels) != len(data):
         raise DataError(
-            f"{file} must hold {kind.labels!r}, a number from 0 to {classes - 1} for each of "
+            f"{file} must hold {key!r}, a number from 0 to {classes - 1} for each of "
             f"{len(data)} images: not a CIFAR file"
         )
     return data.reshape(-1, *_SHAPE), np.array(labels, dtype=np.int64)
