@@ -5,7 +5,7 @@ import pandas as pd
 import torch
 
 from bayesdiv.app.cli.export import columns_of
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Encoder
 from bayesdiv.serving.columns import Encoded
 
 

@@ -12,7 +12,7 @@ import bayesdiv
 from bayesdiv import divergence as divergences
 from bayesdiv.app import calibrated, runs
 from bayesdiv.app import task as tasks
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Encoder
 from bayesdiv.app.data.loading import load, reading_of
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import RECIPES, Experiment, Settled, build

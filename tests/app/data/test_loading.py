@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Encoder
 from bayesdiv.app.data.loading import datasets, load, opened
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.tasks.classification import Classification

@@ -7,12 +7,10 @@ import torch
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
-from bayesdiv.app.data.columns import Dates, Numeric, OneHot
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot
 from bayesdiv.app.data.loading import load, opened, parted
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import add_noise, split
-from bayesdiv.app.data.table import Apart, checked
+from bayesdiv.app.data.table import Apart, add_noise, checked, split
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 

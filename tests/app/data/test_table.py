@@ -15,13 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from bayesdiv.app.data.columns import Numeric, OneHot
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Encoder, Numeric, OneHot
 from bayesdiv.app.data.files import read, read_text
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import split
-from bayesdiv.app.data.table import checked
+from bayesdiv.app.data.table import checked, split
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 

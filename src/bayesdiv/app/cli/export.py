@@ -8,8 +8,7 @@ import torch
 from bayesdiv.app.calibrated import unserved
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.columns import Dates, Numeric
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Dates, Encoder, Numeric
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.options import MOVED, RUN

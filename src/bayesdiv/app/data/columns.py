@@ -1,19 +1,22 @@
-"""Columns of a table: what kind each is, and how its values become numbers."""
+"""Columns of a table: what kind each is, and how the training rows say to make numbers of it."""
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.values import FEW_ODD_ONES, format_of, parsed, pointed, unit_of, words_for
 
 if TYPE_CHECKING:
-    from pandas import Series
+    from pandas import DataFrame, Series
 
 _DATES = {"date", "datetime", "datetime64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
@@ -71,21 +74,22 @@ class Numeric:
         """The column as floats, NaN where a value is not a number or has another unit."""
         return parsed(column, self.unit)
 
-    def _read(self, column: "Series") -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Values, the same standardised, and where they were filled: also for words alone."""
+    def _read(self, column: "Series") -> tuple[NDArray[Any], NDArray[Any]]:
+        """Values, with gaps and words alone filled, and x."""
         values, gaps = self.values(column), np.zeros(len(column), dtype=bool)
         if self.fill is not None:
             wordy = [isinstance(v, str) and not any(map(str.isdigit, v)) for v in column]
             gaps = column.isna().to_numpy() | np.array(wordy, dtype=bool)
-            values = np.where(gaps, float(self.fill), values)
+            values = np.where(gaps, self.fill, values)
         with np.errstate(over="ignore", invalid="ignore"):
-            return values, ((values - self.loc) / self.scale).astype(np.float32), gaps
+            scaled = ((values - self.loc) / self.scale).astype(np.float32)
+        return values, np.column_stack([scaled, gaps.astype(np.float32)])[:, : self.width]
 
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
-        values, scaled, _ = self._read(column)
+        values, x = self._read(column)
         found, missing, cells = [""] * len(column), column.isna().to_numpy(), column.tolist()
-        for row in np.flatnonzero(~np.isfinite(scaled)):
+        for row in np.flatnonzero(~np.isfinite(x[:, 0])):
             rule = self.called + f" in {self.unit}" * bool(self.unit)
             got = "none" if missing[row] else repr(label_of(cells[row]))
             if not math.isnan(values[row]):
@@ -95,11 +99,11 @@ class Numeric:
 
     def encode(self, column: "Series") -> NDArray[np.float32]:
         """Standardised values, and ones where they were filled, (rows, width)."""
-        values, scaled, gaps = self._read(column)
-        if not np.isfinite(scaled).all():
+        values, x = self._read(column)
+        if not np.isfinite(x).all():
             _refuse(column, np.isnan(values), self.called)
             raise _in_row(self.problems(column))
-        return np.column_stack([scaled, gaps.astype(np.float32)])[:, : self.width]
+        return x
 
 
 @dataclass(frozen=True)
@@ -161,9 +165,6 @@ class OneHot:
         return column if self.fill is None else column.astype(object).fillna(self.fill)
 
 
-Kind = Numeric | OneHot
-
-
 def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
     """How a column without missing values can be encoded."""
     found = words_for(column)
@@ -205,8 +206,7 @@ def _odd_ones(column: "Series") -> NDArray[np.bool_]:
     if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
         return np.zeros(len(column), dtype=bool)
     bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
-    there: NDArray[np.bool_] = column.notna().to_numpy(dtype=bool)
-    return np.isnan(parsed(bare)) & there
+    return np.isnan(parsed(bare)) & column.notna().to_numpy(dtype=bool)
 
 
 def without_odd_ones(column: "Series") -> "Series":
@@ -226,15 +226,15 @@ def _refuse(
     if not wrong.any():
         return
     row = int(wrong.argmax())
-    got = f"got {label_of(column.iloc[row])!r} in row {row + 1}"
-    rule = f"column {column.name!r} must hold {called}"
+    rule, value = f"column {column.name!r} must hold {called}", column.iloc[row]
+    usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
+    remedy = remedy or f"{usual} {column.name}"
     if called == "numbers" and not np.isnan(parsed(pointed(column.iloc[[row]]))).any():
-        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(column.iloc[row]))
+        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(value))
         either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += " with decimal points, not decimal commas"
-        raise DataError(f"{rule}, {got}: give --decimal ,{either}")
-    usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
-    raise DataError(f"{rule}, {got}: {remedy or f'{usual} {column.name}'}")
+        remedy = f"give --decimal ,{either}"
+    raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}: {remedy}")
 
 
 def _in_row(problems: list[str]) -> DataError:
@@ -268,3 +268,99 @@ def quoted(names: Iterable[object], most: int = 20) -> str:
     shown = [repr(str(name)) for name in names]
     more = f" and {len(shown) - most} more" if len(shown) > most else ""
     return ", ".join(shown[:most]) + more
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How rows of a table become x: learned from the training rows, the same for all others."""
+
+    columns: tuple[Numeric | OneHot, ...]  # in the order of x
+    shape: tuple[int, ...]  # of one encoded row
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a table must have."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of categories other than True and False."""
+        kinds = (column for column in self.columns if isinstance(column, OneHot))
+        return tuple(kind.name for kind in kinds if kind.categories != ("False", "True"))
+
+    @classmethod
+    def fit(cls, frame: "DataFrame") -> "Encoder":
+        """An encoder of all columns that vary, so the target must not be among them."""
+        found = [kind_of(column.dropna()).fit(column) for _, column in frame.items()]
+        columns = tuple(column for column in found if column is not None)
+        if not columns:
+            raise DataError(
+                f"a column besides the target must vary in the training rows, got the constant "
+                f"{quoted(frame.columns)}"
+            )
+        return cls(columns, (sum(column.width for column in columns),))
+
+    def encode(self, frame: "DataFrame") -> Tensor:
+        """Rows as x, (rows, *shape); columns that the encoder does not know are ignored."""
+        used = self._used(frame)
+        parts = [column.encode(used[column.name]) for column in self.columns]
+        return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
+
+    def problems(self, frame: "DataFrame") -> list[str]:
+        """For each row what hinders its encoding, in sentences; nothing where it can be encoded."""
+        used = self._used(frame)
+        found = [column.problems(used[column.name]) for column in self.columns]
+        return ["; ".join(filter(None, row)) for row in zip(*found, strict=True)]
+
+    def _used(self, frame: "DataFrame") -> "DataFrame":
+        check_unique(frame.columns)
+        absent = [name for name in self.names if name not in frame.columns]
+        if absent:
+            raise DataError(
+                f"a table must have the columns that the encoder was fitted to, got none named "
+                f"{quoted(absent)}"
+            )
+        return frame[list(self.names)]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values for `json.dump`; no unit and nothing to fill are left out."""
+        usual = (("unit", ""), ("fill", None))
+        columns = [asdict(column).items() for column in self.columns]
+        entries = [{key: v for key, v in entry if (key, v) not in usual} for entry in columns]
+        return {"columns": entries, "shape": self.shape}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> "Encoder":
+        """The encoder that `to_json` described."""
+        try:
+            columns = []
+            for entry in saved["columns"]:
+                fields = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+                numbers = Dates if "format" in fields else Numeric
+                columns.append((OneHot if "categories" in fields else numbers)(**fields))
+            return cls(tuple(columns), tuple(saved["shape"]))
+        except (AttributeError, KeyError, TypeError) as problem:
+            raise DataError(
+                f"a saved encoder must hold columns and a shape, got {saved!r}"
+            ) from problem
+
+
+def check_unique(names: Iterable[str]) -> None:
+    """No two columns have the same name."""
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise DataError(
+            f"column names must differ, got {quoted(repeated)} more than once: rename one of them"
+        )
+
+
+def check_there(frame: "DataFrame") -> None:
+    """No value is missing."""
+    missing = frame.isna().sum()
+    if missing.any():
+        counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
+        first = int(frame.isna().any(axis=1).to_numpy().argmax()) + 1
+        raise DataError(
+            f"no value may be missing, got missing values: {counts}, the first in row {first}: "
+            "fill them with --impute, drop columns with --drop, or drop those rows"
+        )

@@ -13,10 +13,6 @@ CACHE = "BAYESDIV_CACHE"
 _PATIENCE = 30.0  # seconds to wait for an answer
 
 
-class Unreachable(DataError):
-    """A complaint about a file that could not be had from its address."""
-
-
 def data_folder() -> Path | None:
     """The folder in the environment variable BAYESDIV_DATA; None where it is not set."""
     named = os.environ.get(DATA)
@@ -28,7 +24,7 @@ def data_folder() -> Path | None:
     return folder
 
 
-def fetch(url: str, file_hash: str | None, name: str) -> Path:
+def fetch(url: str, file_hash: str | None, name: str, here: str = "") -> Path:
     """A file from the web by pooch, kept in the cache under a name once it is whole."""
     require("pooch")
     import pooch  # type: ignore[import-untyped]
@@ -43,17 +39,13 @@ def fetch(url: str, file_hash: str | None, name: str) -> Path:
             # In a few words: what requests says names sockets and pools.
             status = getattr(problem.response, "status_code", None)
             got = f"the answer {status}" if status else "no answer"
-            raise Unreachable(
-                f"{name} must come from {url}, got {got}: check the connection, or set {DATA} to a "
-                "folder that holds the files"
-            ) from problem
+            said = f"{name} must come from {url}, got {got}: check the connection, or set {DATA} "
+            raise DataError(f"{said}to a folder that holds the files{here}") from problem
         except OSError as problem:
-            raise DataError(
-                f"the cache must be a folder that can be written, got {cache} ({problem}): set "
-                f"{CACHE} to another one"
-            ) from problem
+            said = f"the cache must be a folder that can be written, got {cache} ({problem})"
+            raise DataError(f"{said}: set {CACHE} to another one") from problem
         except ValueError as problem:
+            said = f"{name} from {url} must have the hash {file_hash}, got another: the download "
             raise DataError(
-                f"{name} from {url} must have the hash {file_hash}, got another: the download is "
-                "damaged or the file has changed, and nothing was kept"
+                f"{said}is damaged or the file has changed, and nothing was kept"
             ) from problem

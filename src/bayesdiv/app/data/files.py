@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZipFile
 
-from bayesdiv.app.data.columns import label_of, quoted
-from bayesdiv.app.data.encoder import Encoder, check_unique
+from bayesdiv.app.data.columns import Encoder, check_unique, label_of, quoted
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.values import FEW_ODD_ONES, GROUPS, example, plain_numbers, stripped
 from bayesdiv.app.extra import require

@@ -7,12 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bayesdiv.app.data.columns import Numeric, numbers_of
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Encoder, Numeric, numbers_of
 from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.splitting import add_noise, split
-from bayesdiv.app.data.table import Apart, Table, checked, known_column
+from bayesdiv.app.data.table import Apart, Table, add_noise, checked, known_column, split
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.task import Task, named
 from bayesdiv.app.tasks.classification import Classification

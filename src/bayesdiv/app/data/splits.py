@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from bayesdiv.app.data.encoder import Encoder
+    from bayesdiv.app.data.columns import Encoder
     from bayesdiv.app.task import Task
 
 

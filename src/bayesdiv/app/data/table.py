@@ -1,19 +1,20 @@
-"""A table with a target: checked, and not yet split."""
+"""A table with a target: checked, then split in three parts, encoded by its training rows."""
 
 import difflib
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bayesdiv.app.data import columns
-from bayesdiv.app.data.columns import Dates, Numeric, OneHot, check_text, kind_of, quoted
-from bayesdiv.app.data.encoder import Encoder, check_finite, check_there, check_unique
-from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.data.values import format_of
+from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot, kind_of, quoted
+from bayesdiv.app.data.splits import DataError, Part, Splits
+from bayesdiv.app.data.values import format_of, parsed
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
@@ -54,7 +55,7 @@ class Table:
     encoder: Encoder | None = None  # a known one; None learns it from the training rows
     notes: tuple[str, ...] = ()  # on what was decided on the user's behalf
     groups: NDArray[np.int64] | None = None  # rows of the same number stay in one part
-    times: NDArray[np.float64] | None = None  # the latest are tested, those before validated
+    timed: bool = False  # whether they are in order: the first are tested, the next validated
     held: NDArray[np.bool_] | None = None  # which rows are the test part
     likelihood: str | None = None  # the word of one other than the task's usual
 
@@ -81,7 +82,7 @@ def checked(
     with more than 20 different values or with rare ones are a regression; text, bools and other
     whole numbers are classes. `tested` are rows of another file, to test on.
     """
-    check_unique(frame.columns)
+    columns.check_unique(frame.columns)
     if len(frame) < FEWEST_ROWS:
         raise DataError(f"{name} must have at least {FEWEST_ROWS} rows, got {len(frame)}")
     dropped = [known_column(column, frame, name) for column in drop]
@@ -96,32 +97,43 @@ def checked(
     target = known_column(target, frame, name)
     frame, held = _joined(frame, tested, name)
     there = frame[target].notna().to_numpy()
-    if not there.all():
-        if there.sum() < FEWEST_ROWS:
-            raise DataError(
-                f"target {target!r} must have a value in at least {FEWEST_ROWS} rows, got "
-                f"{there.sum()} of {len(frame)}"
-            )
-        frame, held = frame[there], None if held is None else held[there]
-    groups = times = None
+    if there.sum() < FEWEST_ROWS:
+        raise DataError(
+            f"target {target!r} must have a value in at least {FEWEST_ROWS} rows, got "
+            f"{there.sum()} of {len(frame)}"
+        )
+    frame, held = frame[there], None if held is None else held[there]
+    groups = None
     if apart is not None:
-        groups, times = _parting(frame, apart, name)
+        groups = _groups(frame, apart, name)
         frame = frame.drop(columns=apart.column)
         notes += (f"column {apart.column!r} splits the rows and is not an input",)
     if not there.all():
         notes += (f"rows left out, as their target {target!r} is missing: {(~there).sum()}",)
     found, why = _settled(frame[target], task)
     found.check(frame[target])
-    frame, filled = _filled(frame, target) if impute else check_there(frame)
-    features = frame.drop(columns=target)
-    for column in features.columns:
-        check_text(features[column])
-    check_finite(frame)
+    frame, filled = _filled(frame, target) if impute else (frame, ())
+    _check(frame, target, impute)
     if found is not Classification and kind_of(frame[target]) is Numeric:
         frame = frame.assign(**{target: columns.numbers_of(frame[target])})
-    notes += why + filled + _notes_on(features)
-    table = Table(name, frame, target, found, None, notes, groups, times, held)
+    notes += (*why, *filled, *_notes_on(frame.drop(columns=target)))
+    timed = apart is not None and apart.kind == "time"
+    table = Table(name, frame, target, found, None, notes, groups, timed, held)
     return table if apart is not None else _with_repeats(table)
+
+
+def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
+    """Complain of values that cannot be encoded; gaps may be allowed."""
+    if not gaps:
+        columns.check_there(frame)
+    for name, column in frame.items():
+        if name != target:
+            columns.check_text(column)
+        if kind_of(column) is Numeric and np.isinf(parsed(column)).any():
+            raise DataError(
+                f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
+                f"leave the column out with --drop {name}"
+            )
 
 
 def _joined(
@@ -141,21 +153,19 @@ def _joined(
     return pd.concat([frame, tested[list(frame.columns)]]), held
 
 
-def _parting(
-    frame: "DataFrame", apart: Apart, name: str
-) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None]:
-    """The groups or the times of the rows."""
+def _groups(frame: "DataFrame", apart: Apart, name: str) -> NDArray[np.int64]:
+    """Numbers of the groups of rows, or of their times, the latest first."""
     column = frame[known_column(apart.column, frame, name)]
     if apart.kind == "group":
         codes = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
-        return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes), None
+        return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
     kind = kind_of(column)
     if column.isna().any() or kind is OneHot:
         raise DataError(f"column {apart.column!r} must hold a date or a number in every row")
     times = kind.fit(column)
     if not isinstance(times, Numeric):
         raise DataError(f"column {apart.column!r} must vary to split rows by time")
-    return None, times.values(column)
+    return np.unique(-times.values(column), return_inverse=True)[1]
 
 
 def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tuple[str, ...]]:
@@ -166,7 +176,7 @@ def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tup
             "--target"
         )
     if task is not Classification:
-        check_text(column, "correct or remove that row")
+        columns.check_text(column, "correct or remove that row")
     if task is not None or kind_of(column) is OneHot:
         return task or Classification, ()
     # A column with missing values may have one of pandas' own types for whole numbers.
@@ -246,7 +256,7 @@ def known_column(column: str, frame: "DataFrame", name: str) -> str:
     raise DataError(f"{name} must have the column {column!r}, got {quoted(frame.columns)}{hint}")
 
 
-def _notes_on(features: "DataFrame") -> tuple[str, ...]:
+def _notes_on(features: "DataFrame") -> Iterator[str]:
     """Notes on columns that may be misread; text with too many categories is refused."""
     kinds = {name: kind_of(features[name].dropna()) for name in features.columns}
     different = {name: features[name].nunique() for name, k in kinds.items() if k is OneHot}
@@ -258,23 +268,135 @@ def _notes_on(features: "DataFrame") -> tuple[str, ...]:
             f"the rows, got {different[odd[0]]} in {len(features)} rows: drop it with --drop "
             f"{','.join(odd)}"
         )
-    notes = [
-        f"column {name!r} holds text: each of its {count} values is a column"
-        for name, count in different.items()
-        if count > MOST_CLASSES
-    ]
-    formats = {n: format_of(features[n]) for n, kind in kinds.items() if kind is Dates}
-    notes += [
-        f"column {name!r} holds dates, read as {found[0]}; if the day comes first, write them as "
-        "year-month-day"
-        for name, found in formats.items()
-        if len(found) > 1
-    ]
-    return (
-        *notes,
-        *(
-            f"column {name!r} numbers the rows; if it says nothing, leave it out with --drop {name}"
-            for name, column in features.items()
-            if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all()
-        ),
+    for name, column in features.items():
+        if different.get(name, 0) > MOST_CLASSES:
+            yield f"column {name!r} holds text: each of its {different[name]} values is a column"
+        if kinds[name] is Dates and len(found := format_of(column)) > 1:
+            said = "if the day comes first, write them as year-month-day"
+            yield f"column {name!r} holds dates, read as {found[0]}; {said}"
+        if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all():
+            said = f"if it says nothing, leave it out with --drop {name}"
+            yield f"column {name!r} numbers the rows; {said}"
+
+
+def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float = 0.2) -> Splits:
+    """A table in three parts, encoded by what its training rows show.
+
+    Rows are drawn at random; for classes each part gets its share of each (stratified) and the
+    training part at least one row of each. Rows of the other parts that alone have some category
+    or lack some value join the training part, since they could not be encoded. A table that has
+    groups, times or rows to test on is split by them; such rows are then left out.
+    """
+    features, targets = table.features, table.frame[table.target]
+    drawn = _drawn(table, seed, test, validation)
+    rows, notes = _encodable(features, drawn, table.timed or table.held is not None)
+    encoder = table.encoder or Encoder.fit(features.iloc[rows.train])
+    constant = [name for name in features.columns if name not in encoder.names]
+    if constant:
+        notes += (f"left out, as constant in the training rows: {quoted(constant)}",)
+    how: Any = () if table.likelihood is None else (table.likelihood,)  # of a regression alone
+    task = table.task.fit(targets.iloc[rows.train], *how)
+    parts = [Part(encoder.encode(features.iloc[k]), task.encode(targets.iloc[k])) for k in rows]
+    places = tuple(int(row) + 1 for row in table.frame.index[rows.test])
+    about = (table.name, table.target, table.notes + notes, places)
+    return Splits(parts[0], parts[1], parts[2], task, encoder, *about)
+
+
+class _Rows(NamedTuple):
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+def _drawn(table: Table, seed: int, test: float, validation: float) -> _Rows:
+    if not (test > 0 and validation >= 0 and test + validation < 1):
+        raise DataError(
+            "test must be above 0, validation at least 0 and their sum below 1, got "
+            f"test={test} and validation={validation}"
+        )
+    free = np.flatnonzero(~table.held) if table.held is not None else np.arange(len(table.frame))
+    order, counts, fewest = _order(table, free, seed)
+    shares = (0.0 if table.held is not None else test, validation)
+    sizes = [max(1, round(len(free) * share)) if share else 0 for share in shares]
+    # Whole groups: a part ends with the group that its last row is in.
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    cuts = ends[np.searchsorted(ends, np.cumsum(sizes))]
+    tested, validated, trained = np.split(order, cuts)
+    if len(trained) < fewest:
+        raise DataError(
+            f"the training part must have at least {fewest} of {len(order)} rows, got "
+            f"{len(trained)} with test={test} and validation={validation}"
+        )
+    held = tested if table.held is None else np.flatnonzero(table.held)
+    return _Rows(trained, validated, held)
+
+
+def _order(
+    table: Table, free: NDArray[np.int64], seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """The rows that may be drawn, group after group, the groups' sizes, the fewest to train on."""
+    import pandas as pd
+
+    alike = np.arange(len(free)) if table.groups is None else table.groups[free]
+    _, first, member, counts = np.unique(
+        alike, return_index=True, return_inverse=True, return_counts=True
+    )
+    order, fewest = np.arange(len(first)), 2
+    if not table.timed:
+        order = torch.randperm(len(first), generator=torch.Generator().manual_seed(seed)).numpy()
+        strata = table.task.strata(table.frame[table.target])
+        if strata is not None:  # any stretch has its share of each class, the end one of each
+            drawn = pd.Series(strata[free][first][order])
+            shares = drawn.groupby(drawn).rank(method="first", pct=True)
+            order, fewest = order[np.argsort(shares, kind="stable")], len(np.unique(strata))
+    place = np.argsort(order)  # of each group
+    return free[np.argsort(place[member], kind="stable")], counts[order], fewest
+
+
+def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, tuple[str, ...]]:
+    """The parts after rows with their own category have joined training, or left fixed parts."""
+    known = np.ones(len(features), dtype=bool)
+    for name in features.columns:
+        column, trained = features[name], features[name].iloc[rows.train]
+        if not trained.isna().any():
+            known &= column.notna().to_numpy()
+        if kind_of(trained.dropna()) is OneHot:
+            known &= (column.isin(trained) | column.isna()).to_numpy(dtype=bool)
+    if known.all():
+        return rows, ()
+    moved = np.flatnonzero(~known)
+    validation, test = (part[known[part]] for part in rows[1:])
+    if not (len(test) and (len(validation) or not len(rows.validation))):
+        raise DataError(
+            "validation and test must have rows whose categories training rows have, got "
+            f"{len(validation)} and {len(test)} such rows: drop columns with many rare "
+            "values with --drop"
+        )
+    note = "rows left out, as no training row has their category or gap"
+    if not fixed:
+        note = "rows moved to the training part, as only they have some category"
+    train = rows.train if fixed else np.concatenate([rows.train, moved])
+    return _Rows(train, validation, test), (f"{note}: {len(moved)}",)
+
+
+def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
+    """Gaussian noise of one standard deviation on x of all three parts, drawn once.
+
+    It is added after scaling, so that `scale` counts in standard deviations of a numeric column
+    (in grey levels from 0 to 1 for images); columns of categories get it as well.
+
+    Examples:
+        >>> from bayesdiv.app.data.loading import load
+        >>> clean = load("digits")
+        >>> noisy = add_noise(clean, scale=0.5)
+        >>> (noisy.train.x - clean.train.x).std()
+        tensor(0.4995)
+    """
+    if not 0 <= scale < math.inf:
+        raise DataError(f"noise must be a finite standard deviation of at least 0, got {scale}")
+    if scale == 0:
+        return splits
+    own = torch.Generator().manual_seed(seed)
+    return splits.mapped(
+        lambda part: Part(part.x + scale * torch.randn(part.x.shape, generator=own), part.y)
     )

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdiv.app.data import files
-from bayesdiv.app.data.columns import numbers_of
-from bayesdiv.app.data.downloads import DATA, Unreachable, data_folder, fetch
-from bayesdiv.app.data.encoder import check_finite, check_there
+from bayesdiv.app.data.columns import check_there, numbers_of
+from bayesdiv.app.data.downloads import DATA, data_folder, fetch
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.tasks.regression import Regression
@@ -140,27 +139,22 @@ def _from_csv(known: Dataset, path: Path) -> Numbers:
         raise DataError(
             f"{path} must have the column {absent[0]!r}{more} in its header, got none named so"
         )
-    used = frame[list(known.columns)]
     try:
-        check_there(used)
-        check_finite(used)
-        return _verified(known, np.stack([numbers_of(used[name]) for name in used], axis=1))
+        check_there(frame[list(known.columns)])
+        numbers = np.stack([numbers_of(frame[name]) for name in known.columns], axis=1)
+        return _verified(known, numbers)
     except DataError as problem:
         raise DataError(f"{path} is not the published table: {problem}") from problem
 
 
 def _downloaded(known: Dataset) -> Numbers:
-    wanted = f"uci/{known.csv}"
+    wanted = f"{DATA} to a folder that holds uci/{known.csv}"
     if known.source is None:
         raise DataError(
-            f"{known.name} must come from a folder, as no public address has it: set {DATA} to a "
-            f"folder that holds {wanted}"
+            f"{known.name} must come from a folder, as no public address has it: set {wanted}"
         )
-    try:
-        place = known.source.place
-        path = fetch(f"{_ARCHIVE}/{place}", None, f"uci/{place}")
-    except Unreachable as problem:
-        raise Unreachable(f"{problem}, here {wanted}") from problem
+    place = known.source.place
+    path = fetch(f"{_ARCHIVE}/{place}", None, f"uci/{place}", f", here uci/{known.csv}")
     try:
         return _verified(known, known.source.numbers(path))
     except Exception as problem:  # whatever zipfile, zlib, openpyxl and numpy raise
@@ -168,8 +162,7 @@ def _downloaded(known: Dataset) -> Numbers:
         ours = isinstance(problem, DataError)
         told = f"is not the published table: {problem}" if ours else "cannot be read"
         raise DataError(
-            f"{path} {told}; it was removed, and the next call downloads it again, or set {DATA} "
-            f"to a folder that holds {wanted}"
+            f"{path} {told}; it was removed, and the next call downloads it again, or set {wanted}"
         ) from problem
 
 

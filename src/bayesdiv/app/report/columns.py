@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from bayesdiv import metrics, quantiles
-from bayesdiv.app.data.columns import Dates, Kind, Numeric, label_of
-from bayesdiv.app.data.encoder import Encoder
+from bayesdiv.app.data.columns import Dates, Encoder, Kind, Numeric, label_of
 from bayesdiv.app.report.charts import Values, chart, charts, rows
 from bayesdiv.app.report.markup import Html, plain, section, table
 from bayesdiv.app.report.reading import Tested
