@@ -16,6 +16,12 @@ class DataError(ValueError):
     """A complaint about data: one sentence with the rule and the value that breaks it."""
 
 
+def ensure(holds: object, said: str) -> None:
+    """Complain of data in this sentence unless the rule holds."""
+    if not holds:
+        raise DataError(said)
+
+
 class Part(NamedTuple):
     """Inputs and targets of some rows."""
 

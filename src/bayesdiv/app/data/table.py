@@ -4,8 +4,8 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayesdiv.app.data import columns
 from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot, kind_of, quoted
-from bayesdiv.app.data.splits import DataError, Part, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits, ensure
 from bayesdiv.app.data.values import format_of, parsed
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
@@ -83,43 +83,38 @@ def checked(
     whole numbers are classes. `tested` are rows of another file, to test on.
     """
     columns.check_unique(frame.columns)
-    if len(frame) < FEWEST_ROWS:
-        raise DataError(f"{name} must have at least {FEWEST_ROWS} rows, got {len(frame)}")
-    dropped = [known_column(column, frame, name) for column in drop]
-    if target in dropped:
-        raise DataError(
-            f"the target {target!r} cannot be dropped: choose another --target or --drop"
-        )
-    frame, notes = _without(frame, name, dropped, [target, apart.column if apart else None])
+    count = len(frame)
+    ensure(count >= FEWEST_ROWS, f"{name} must have at least {FEWEST_ROWS} rows, got {count}")
+    dropped, notes = [known_column(column, frame, name) for column in drop], []
+    other = "choose another --target or --drop"
+    ensure(target not in dropped, f"the target {target!r} cannot be dropped: {other}")
+    frame = _without(frame, name, dropped, [target, apart.column if apart else None], notes)
     if target is None:
         target = str(frame.columns[-1])
-        notes += (f"the target is the last column, {target!r}",)
+        notes.append(f"the target is the last column, {target!r}")
     target = known_column(target, frame, name)
     frame, held = _joined(frame, tested, name)
     there = frame[target].notna().to_numpy()
-    if there.sum() < FEWEST_ROWS:
-        raise DataError(
-            f"target {target!r} must have a value in at least {FEWEST_ROWS} rows, got "
-            f"{there.sum()} of {len(frame)}"
-        )
-    frame, held = frame[there], None if held is None else held[there]
-    groups = None
+    rule = f"target {target!r} must have a value in at least {FEWEST_ROWS} rows"
+    ensure(there.sum() >= FEWEST_ROWS, f"{rule}, got {there.sum()} of {len(there)}")
+    frame, held, groups = frame[there], None if held is None else held[there], None
     if apart is not None:
-        groups = _groups(frame, apart, name)
+        groups = _groups(frame[known_column(apart.column, frame, name)], apart.kind)
         frame = frame.drop(columns=apart.column)
-        notes += (f"column {apart.column!r} splits the rows and is not an input",)
+        notes.append(f"column {apart.column!r} splits the rows and is not an input")
     if not there.all():
-        notes += (f"rows left out, as their target {target!r} is missing: {(~there).sum()}",)
-    found, why = _settled(frame[target], task)
-    found.check(frame[target])
-    frame, filled = _filled(frame, target) if impute else (frame, ())
+        notes.append(f"rows left out, as their target {target!r} is missing: {(~there).sum()}")
+    found = task or _task_of(frame[target], notes)
+    _check_target(frame[target], found)
+    frame = _filled(frame, target, notes) if impute else frame
     _check(frame, target, impute)
     if found is not Classification and kind_of(frame[target]) is Numeric:
         frame = frame.assign(**{target: columns.numbers_of(frame[target])})
-    notes += (*why, *filled, *_notes_on(frame.drop(columns=target)))
+    notes += _notes_on(frame.drop(columns=target))
     timed = apart is not None and apart.kind == "time"
-    table = Table(name, frame, target, found, None, notes, groups, timed, held)
-    return table if apart is not None else _with_repeats(table)
+    if apart is None:
+        groups = _repeats(frame, held, notes)
+    return Table(name, frame, target, found, None, tuple(notes), groups, timed, held)
 
 
 def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
@@ -129,11 +124,9 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
     for name, column in frame.items():
         if name != target:
             columns.check_text(column)
-        if kind_of(column) is Numeric and np.isinf(parsed(column)).any():
-            raise DataError(
-                f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
-                f"leave the column out with --drop {name}"
-            )
+        infinite = kind_of(column) is Numeric and np.isinf(parsed(column)).any()
+        rule = f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
+        ensure(not infinite, f"{rule}leave the column out with --drop {name}")
 
 
 def _joined(
@@ -145,105 +138,101 @@ def _joined(
     if tested is None:
         return frame.reset_index(drop=True), None
     absent = [column for column in frame.columns if column not in tested.columns]
-    if absent:
-        raise DataError(
-            f"the file to test on must have the columns of {name}, got none named {quoted(absent)}"
-        )
+    rule = f"the file to test on must have the columns of {name}"
+    ensure(not absent, f"{rule}, got none named {quoted(absent)}")
     held = np.arange(len(frame) + len(tested)) >= len(frame)
     return pd.concat([frame, tested[list(frame.columns)]]), held
 
 
-def _groups(frame: "DataFrame", apart: Apart, name: str) -> NDArray[np.int64]:
+def _groups(column: "Series", by: str) -> NDArray[np.int64]:
     """Numbers of the groups of rows, or of their times, the latest first."""
-    column = frame[known_column(apart.column, frame, name)]
-    if apart.kind == "group":
+    if by == "group":
         codes = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
     kind = kind_of(column)
-    if column.isna().any() or kind is OneHot:
-        raise DataError(f"column {apart.column!r} must hold a date or a number in every row")
+    whole = column.notna().all() and kind is not OneHot
+    ensure(whole, f"column {column.name!r} must hold a date or a number in every row")
     times = kind.fit(column)
     if not isinstance(times, Numeric):
-        raise DataError(f"column {apart.column!r} must vary to split rows by time")
+        raise DataError(f"column {column.name!r} must vary to split rows by time")
     return np.unique(-times.values(column), return_inverse=True)[1]
 
 
-def _settled(column: "Series", task: type[Task] | None) -> tuple[type[Task], tuple[str, ...]]:
-    """The task, and a note if it was not given and could be another."""
-    if task is not Classification and kind_of(column) is Dates:
-        raise DataError(
-            f"target {column.name!r} must hold numbers or classes, got dates: choose another "
-            "--target"
-        )
+def _check_target(column: "Series", task: type[Task]) -> None:
+    """Complain of a target that is not one of its task."""
     if task is not Classification:
+        rule = f"target {column.name!r} must hold numbers or classes, got dates"
+        ensure(kind_of(column) is not Dates, f"{rule}: choose another --target")
         columns.check_text(column, "correct or remove that row")
-    if task is not None or kind_of(column) is OneHot:
-        return task or Classification, ()
+    task.check(column)
+
+
+def _task_of(column: "Series", notes: list[str]) -> type[Task]:
+    """The task of a target, with a note where it could be another."""
     # A column with missing values may have one of pandas' own types for whole numbers.
     whole = column.dtype.kind in "iu" or column.dtype.name.lstrip("U").startswith(("Int", "bool"))
     rows = column.value_counts()
+    if kind_of(column) is OneHot:
+        columns.check_text(column, "correct or remove that row")
+        return Classification
     if not whole or len(rows) > MOST_CLASSES:
-        return Regression, ()
+        return Regression
     seen = f"target {column.name!r} has {len(rows)} different whole numbers, taken as "
     if len(rows) >= 5 and rows.min() < RARE * rows.max():
-        return Regression, (
-            f"{seen}a quantity, since some are rare; if they are classes, give --task "
-            "classification, if they count something, --task counts",
-        )
-    return Classification, (
-        f"{seen}classes; if it is a quantity, say so with --task regression, or in Python with "
-        "task=Regression",
-    )
+        seen += "a quantity, since some are rare; if they are classes, give --task classification, "
+        notes.append(f"{seen}if they count something, --task counts")
+        return Regression
+    seen += "classes; if it is a quantity, say so with --task regression, or in Python with "
+    notes.append(f"{seen}task=Regression")
+    return Classification
 
 
-def _filled(frame: "DataFrame", target: str) -> tuple["DataFrame", tuple[str, ...]]:
-    """The table with odd values among numbers missing, and how many are to be filled."""
+def _filled(frame: "DataFrame", target: str, notes: list[str]) -> "DataFrame":
+    """The table with odd values among numbers missing; how many are to be filled is noted."""
     names, given = [name for name in frame.columns if name != target], frame
     frame = given.assign(**{name: columns.without_odd_ones(given[name]) for name in names})
     counts = {name: int(count) for name, count in frame[names].isna().sum().items() if count}
     listed = [", ".join(f"{count} in {name!r}" for name, count in counts.items())]
-    for name in names:
+    for name in counts:
         odd = given[name][frame[name].isna() & given[name].notna()]
         if len(odd):
             said = "is not a number:" if len(odd) == 1 else "are not numbers, such as"
             where = f"{odd.iloc[0]!r} in row {odd.index[0] + 1}"
             listed.append(f"{len(odd)} in {name!r} {said} {where}")
-    return frame, (f"missing values are filled and marked: {'; '.join(listed)}",) if counts else ()
+    notes += [f"missing values are filled and marked: {'; '.join(listed)}"] if counts else []
+    return frame
 
 
 def _without(
-    frame: "DataFrame", name: str, drop: list[str], spared: Iterable[str | None]
-) -> tuple["DataFrame", tuple[str, ...]]:
+    frame: "DataFrame", name: str, drop: list[str], spared: list[str | None], notes: list[str]
+) -> "DataFrame":
     """A table without the columns to drop, those without a name and, if not spared, a value."""
     nameless = [column for column in frame.columns if re.fullmatch(r"Unnamed: \d+", str(column))]
     kept = frame.drop(columns=list({*drop, *nameless}))
-    if len(kept.columns) < 2:
-        raise DataError(
-            f"{name} must have a target and a column to predict it from, got "
-            f"{quoted(kept.columns) or 'no column'}: if commas do not separate fields, give the "
-            "--separator"
-        )
+    rule = f"{name} must have a target and a column to predict it from, got "
+    way_out = "if commas do not separate fields, give the --separator"
+    got = quoted(kept.columns) or "no column"
+    ensure(len(kept.columns) > 1, f"{rule}{got}: {way_out}")
     empty = [each for each in kept.columns if each not in spared and kept[each].isna().all()]
-    notes = [f"columns without a name left out: {len(nameless)}"] if nameless else []
+    notes += [f"columns without a name left out: {len(nameless)}"] if nameless else []
     notes += [f"columns without a value left out: {quoted(empty)}"] if empty else []
-    return kept.drop(columns=empty), tuple(notes)
+    return kept.drop(columns=empty)
 
 
-def _with_repeats(table: Table) -> Table:
-    """The table with equal rows in one group, unless most rows have an equal."""
-    frame = table.frame
+def _repeats(
+    frame: "DataFrame", held: NDArray[np.bool_] | None, notes: list[str]
+) -> NDArray[np.int64] | None:
+    """Groups of equal rows, unless there are none or most rows have an equal."""
     groups = frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup().to_numpy()
     more = len(frame) - len(np.unique(groups))
-    if not more:
-        return table
-    if more > len(frame) / 2:
-        note = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
-        return replace(table, notes=(*table.notes, note))
-    note = f"rows that repeat another: {more}, kept with it in one part"
-    if table.held is not None:
-        shared = np.isin(groups[table.held], groups[~table.held]).sum()
-        note = f"rows to test on that are among the others too: {shared}" if shared else note
-    return replace(table, groups=groups, notes=(*table.notes, note))
+    if not 0 < more <= len(frame) / 2:
+        said = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
+        notes += [said] if more else []
+        return None
+    shared = 0 if held is None else np.isin(groups[held], groups[~held]).sum()
+    note = f"rows to test on that are among the others too: {shared}"
+    notes.append(note if shared else f"rows that repeat another: {more}, kept with it in one part")
+    return groups
 
 
 def known_column(column: str, frame: "DataFrame", name: str) -> str:
@@ -263,11 +252,9 @@ def _notes_on(features: "DataFrame") -> Iterator[str]:
     most = min(MOST_CATEGORIES, len(features) / 2)
     odd = [name for name, count in different.items() if count > most]
     if odd:
-        raise DataError(
-            f"column {odd[0]!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
-            f"the rows, got {different[odd[0]]} in {len(features)} rows: drop it with --drop "
-            f"{','.join(odd)}"
-        )
+        rule = f"column {odd[0]!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
+        got = f"the rows, got {different[odd[0]]} in {len(features)} rows"
+        raise DataError(f"{rule}{got}: drop it with --drop {','.join(odd)}")
     for name, column in features.items():
         if different.get(name, 0) > MOST_CLASSES:
             yield f"column {name!r} holds text: each of its {different[name]} values is a column"
@@ -287,48 +274,32 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     or lack some value join the training part, since they could not be encoded. A table that has
     groups, times or rows to test on is split by them; such rows are then left out.
     """
+    sizes = f"test={test} and validation={validation}"
+    rule = "test must be above 0, validation at least 0 and their sum below 1"
+    ensure(test > 0 and validation >= 0 and test + validation < 1, f"{rule}, got {sizes}")
     features, targets = table.features, table.frame[table.target]
-    drawn = _drawn(table, seed, test, validation)
-    rows, notes = _encodable(features, drawn, table.timed or table.held is not None)
-    encoder = table.encoder or Encoder.fit(features.iloc[rows.train])
+    every = np.arange(len(targets))
+    free, held = (every, None) if table.held is None else (every[~table.held], every[table.held])
+    order, counts, fewest = _order(table, free, seed)
+    shares = (test if held is None else 0.0, validation)
+    wanted = [max(1, round(len(free) * share)) if share else 0 for share in shares]
+    # Whole groups: a part ends with the group that its last row is in.
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    tested, *others = np.split(order, ends[np.searchsorted(ends, np.cumsum(wanted))])
+    rule = f"the training part must have at least {fewest} of {len(order)} rows"
+    ensure(len(others[1]) >= fewest, f"{rule}, got {len(others[1])} with {sizes}")
+    drawn = [others[1], others[0], tested if held is None else held]
+    rows, notes = _encodable(features, drawn, table.timed or held is not None)
+    encoder = table.encoder or Encoder.fit(features.iloc[rows[0]])
     constant = [name for name in features.columns if name not in encoder.names]
     if constant:
         notes += (f"left out, as constant in the training rows: {quoted(constant)}",)
     how: Any = () if table.likelihood is None else (table.likelihood,)  # of a regression alone
-    task = table.task.fit(targets.iloc[rows.train], *how)
+    task = table.task.fit(targets.iloc[rows[0]], *how)
     parts = [Part(encoder.encode(features.iloc[k]), task.encode(targets.iloc[k])) for k in rows]
-    places = tuple(int(row) + 1 for row in table.frame.index[rows.test])
+    places = tuple(int(row) + 1 for row in table.frame.index[rows[2]])
     about = (table.name, table.target, table.notes + notes, places)
     return Splits(parts[0], parts[1], parts[2], task, encoder, *about)
-
-
-class _Rows(NamedTuple):
-    train: NDArray[np.int64]
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64]
-
-
-def _drawn(table: Table, seed: int, test: float, validation: float) -> _Rows:
-    if not (test > 0 and validation >= 0 and test + validation < 1):
-        raise DataError(
-            "test must be above 0, validation at least 0 and their sum below 1, got "
-            f"test={test} and validation={validation}"
-        )
-    free = np.flatnonzero(~table.held) if table.held is not None else np.arange(len(table.frame))
-    order, counts, fewest = _order(table, free, seed)
-    shares = (0.0 if table.held is not None else test, validation)
-    sizes = [max(1, round(len(free) * share)) if share else 0 for share in shares]
-    # Whole groups: a part ends with the group that its last row is in.
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    cuts = ends[np.searchsorted(ends, np.cumsum(sizes))]
-    tested, validated, trained = np.split(order, cuts)
-    if len(trained) < fewest:
-        raise DataError(
-            f"the training part must have at least {fewest} of {len(order)} rows, got "
-            f"{len(trained)} with test={test} and validation={validation}"
-        )
-    held = tested if table.held is None else np.flatnonzero(table.held)
-    return _Rows(trained, validated, held)
 
 
 def _order(
@@ -338,9 +309,8 @@ def _order(
     import pandas as pd
 
     alike = np.arange(len(free)) if table.groups is None else table.groups[free]
-    _, first, member, counts = np.unique(
-        alike, return_index=True, return_inverse=True, return_counts=True
-    )
+    found = np.unique(alike, return_index=True, return_inverse=True, return_counts=True)
+    _, first, member, counts = found
     order, fewest = np.arange(len(first)), 2
     if not table.timed:
         order = torch.randperm(len(first), generator=torch.Generator().manual_seed(seed)).numpy()
@@ -353,11 +323,14 @@ def _order(
     return free[np.argsort(place[member], kind="stable")], counts[order], fewest
 
 
-def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, tuple[str, ...]]:
+Rows = list[NDArray[np.int64]]  # of the training, the validation and the test part
+
+
+def _encodable(features: "DataFrame", rows: Rows, fixed: bool) -> tuple[Rows, tuple[str, ...]]:
     """The parts after rows with their own category have joined training, or left fixed parts."""
     known = np.ones(len(features), dtype=bool)
-    for name in features.columns:
-        column, trained = features[name], features[name].iloc[rows.train]
+    for _, column in features.items():
+        trained = column.iloc[rows[0]]
         if not trained.isna().any():
             known &= column.notna().to_numpy()
         if kind_of(trained.dropna()) is OneHot:
@@ -366,17 +339,14 @@ def _encodable(features: "DataFrame", rows: _Rows, fixed: bool) -> tuple[_Rows, 
         return rows, ()
     moved = np.flatnonzero(~known)
     validation, test = (part[known[part]] for part in rows[1:])
-    if not (len(test) and (len(validation) or not len(rows.validation))):
-        raise DataError(
-            "validation and test must have rows whose categories training rows have, got "
-            f"{len(validation)} and {len(test)} such rows: drop columns with many rare "
-            "values with --drop"
-        )
-    note = "rows left out, as no training row has their category or gap"
-    if not fixed:
-        note = "rows moved to the training part, as only they have some category"
-    train = rows.train if fixed else np.concatenate([rows.train, moved])
-    return _Rows(train, validation, test), (f"{note}: {len(moved)}",)
+    rule = "validation and test must have rows whose categories training rows have, got "
+    got = f"{len(validation)} and {len(test)} such rows: drop columns with many rare values"
+    ensure(len(test) and (len(validation) or not len(rows[1])), f"{rule}{got} with --drop")
+    if fixed:
+        note = "rows left out, as no training row has their category or gap"
+        return [rows[0], validation, test], (f"{note}: {len(moved)}",)
+    note = "rows moved to the training part, as only they have some category"
+    return [np.concatenate([rows[0], moved]), validation, test], (f"{note}: {len(moved)}",)
 
 
 def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
@@ -392,8 +362,8 @@ def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
         >>> (noisy.train.x - clean.train.x).std()
         tensor(0.4995)
     """
-    if not 0 <= scale < math.inf:
-        raise DataError(f"noise must be a finite standard deviation of at least 0, got {scale}")
+    rule = "noise must be a finite standard deviation of at least 0"
+    ensure(0 <= scale < math.inf, f"{rule}, got {scale}")
     if scale == 0:
         return splits
     own = torch.Generator().manual_seed(seed)
