@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bayesdiv.app.data.downloads import data_folder, fetch
 from bayesdiv.app.data.images import FOLDS, Images
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import DataError, ensure
 
 _SHAPE = (3, 32, 32)
 _ARRAY = np.empty(0).__reduce__()[0]  # what makes an array of what a pickle holds
@@ -95,9 +95,8 @@ def cifar100(source: str | Path | None = None) -> Images:
 def _read(kind: _Set, source: str | Path | None) -> Images:
     path = _found(kind, source)
     held = _held(kind, path)
-    absent = [name for name in (*kind.md5, kind.meta) if name not in held]
-    if absent:
-        raise DataError(f"{path} must hold the {kind.name} file {absent[0]}, got none")
+    for name in (*kind.md5, kind.meta):
+        ensure(name in held, f"{path} must hold the {kind.name} file {name}, got none")
     names = _unpickled(held[kind.meta], f"{path}/{kind.meta}").get(f"{kind.kind}label_names")
     if not isinstance(names, list) or not names:
         raise DataError(f"{path}/{kind.meta} must hold class names as a list, got none")
@@ -111,11 +110,8 @@ def _read(kind: _Set, source: str | Path | None) -> Images:
     batch = batch.repeat_interleave(torch.tensor([*train, test]))
     found = {n: hashlib.md5(held[n], usedforsecurity=False).hexdigest() for n in kind.md5}
     other = [name for name, published in kind.md5.items() if found[name] != published]
-    said = (
-        f"{len(other)} of {len(kind.md5)} {kind.name} files differ from the published ones, so "
-        f"images or folds may differ: {', '.join(other)}"
-    )
-    notes = (said,) if other else ()
+    said = f"{len(other)} of {len(kind.md5)} {kind.name} files differ from the published ones, so "
+    notes = (f"{said}images or folds may differ: {', '.join(other)}",) if other else ()
     return Images(images, numbers, tuple(map(_text, names)), batch, kind.name, notes)
 
 
@@ -129,10 +125,9 @@ def _found(kind: _Set, source: str | Path | None) -> Path:
                 return place
     if source is not None:
         why = "which has neither" if Path(source).is_dir() else "which does not exist"
-        raise DataError(
-            f"{kind.name} must be a folder or an archive, got {source}, {why}: name {kind.folder} "
-            f"or {kind.archive}, or a folder with one of them"
-        )
+        rule = f"{kind.name} must be a folder or an archive, got {source}, {why}"
+        remedy = f"name {kind.folder} or {kind.archive}, or a folder with one of them"
+        raise DataError(f"{rule}: {remedy}")
     url = f"https://www.cs.toronto.edu/~kriz/{kind.archive}"
     return fetch(url, f"md5:{kind.archive_md5}", kind.archive)
 
@@ -188,14 +183,11 @@ def _batch(content: bytes, file: str, key: str, classes: int) -> tuple[Any, NDAr
     found = _unpickled(content, file)
     data, labels = found.get("data", 0), found.get(key, ())
     pixels = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2
-    if not (pixels and len(data) and data.shape[1] == prod(_SHAPE)):
-        raise DataError(f"{file} must hold 'data', rows of {prod(_SHAPE)} bytes: not a CIFAR file")
+    rows = pixels and len(data) and data.shape[1] == prod(_SHAPE)
+    ensure(rows, f"{file} must hold 'data', rows of {prod(_SHAPE)} bytes: not a CIFAR file")
     whole = isinstance(labels, list) and all(label in range(classes) for label in labels)
-    if not whole or len(labels) != len(data):
-        raise DataError(
-            f"{file} must hold {key!r}, a number from 0 to {classes - 1} for each of "
-            f"{len(data)} images: not a CIFAR file"
-        )
+    rule = f"{file} must hold {key!r}, a number from 0 to {classes - 1} for each of {len(data)} "
+    ensure(whole and len(labels) == len(data), f"{rule}images: not a CIFAR file")
     return data.reshape(-1, *_SHAPE), np.array(labels, dtype=np.int64)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.data.values import FEW_ODD_ONES, format_of, parsed, pointed, unit_of, words_for
+from bayesdiv.app.data.splits import DataError, ensure
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -22,6 +22,8 @@ _DATES = {"date", "datetime", "datetime64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
 _DAY = 86_400e9  # nanoseconds
+_UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
+FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,8 @@ class Numeric:
         _refuse(there, np.isnan(values), cls.called)
         with np.errstate(over="ignore", invalid="ignore"):
             loc, scale, width = float(values.mean()), float(values.std()), np.ptp(values)
-        if not (math.isfinite(loc) and math.isfinite(scale)):
-            raise DataError(
-                f"column {column.name!r} must have a finite standard deviation, got values of "
-                f"{np.abs(values).max():g}"
-            )
+        rule = f"column {column.name!r} must have a finite standard deviation, got values of "
+        ensure(math.isfinite(loc + scale), f"{rule}{np.abs(values).max():g}")
         # What differs by rounding alone, such as 0.1 + 0.2 and 0.3, is constant.
         if scale == 0 or not width > 10 * np.finfo(np.float64).eps * np.abs(values).max():
             return None
@@ -165,6 +164,54 @@ class OneHot:
         return column if self.fill is None else column.astype(object).fillna(self.fill)
 
 
+def words_for(column: "Series") -> str:
+    """What the values are, in pandas' words."""
+    from pandas.api.types import infer_dtype
+
+    return "floating" if column.dtype.kind in "iuf" else str(infer_dtype(column, skipna=True))
+
+
+def unit_of(column: "Series") -> str | None:
+    """The unit that stands beside every number of a column of text, such as € or %; or None."""
+    if words_for(column) != "string" or column.dtype.name == "category":
+        return None
+    units = column.dropna().drop_duplicates().str.extract(f"^{_UNIT}$")[0]
+    return str(units.iloc[0]) if units.notna().all() and units.nunique() == 1 else None
+
+
+def format_of(column: "Series") -> list[str]:
+    """The formats that every value of a column of text fits as a date, the likeliest first."""
+    import pandas as pd
+    from pandas.tseries.api import guess_datetime_format
+
+    texts = column.dropna().drop_duplicates()
+    if not len(texts):
+        return []
+    first = str(texts.iloc[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a day comes first, which is what is asked
+        days = ("." in first, "." not in first)
+        guessed = dict.fromkeys(guess_datetime_format(first, dayfirst=day) for day in days)
+    whole = [how for how in guessed if how and "%d" in how and "%Y" in how and "%Y%" not in how]
+    read = {how: pd.to_datetime(texts, format=how, errors="coerce", utc=True) for how in whole}
+    return [how for how, found in read.items() if found.notna().all()]
+
+
+def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
+    """A column as floats, in this unit or without any, NaN where a value is no such number."""
+    import pandas as pd
+
+    if unit and column.dtype.kind not in "iuf":
+        column = column.map(lambda v: v.strip().removesuffix(unit) if isinstance(v, str) else v)
+    values = pd.to_numeric(column, errors="coerce")
+    return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+
+
+def pointed(column: "Series") -> "Series":
+    """Text with its first comma as a decimal point."""
+    return column.astype(str).str.replace(",", ".", n=1, regex=False)
+
+
 def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
     """How a column without missing values can be encoded."""
     found = words_for(column)
@@ -174,11 +221,9 @@ def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
         return Dates
     plain = (str, int, float, bool, np.generic)
     objects = found == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
-    if found not in _CATEGORIES or objects:
-        raise DataError(
-            f"column {column.name!r} must hold numbers or categories, got {found}: drop it with "
-            f"--drop {column.name}"
-        )
+    rule = f"column {column.name!r} must hold numbers or categories, got {found}"
+    fine = found in _CATEGORIES and not objects
+    ensure(fine, f"{rule}: drop it with --drop {column.name}")
     if found != "string" or column.dtype.name == "category":
         return OneHot
     return Numeric if unit_of(column) else Dates if format_of(column) else OneHot
@@ -206,7 +251,8 @@ def _odd_ones(column: "Series") -> NDArray[np.bool_]:
     if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
         return np.zeros(len(column), dtype=bool)
     bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
-    return np.isnan(parsed(bare)) & column.notna().to_numpy(dtype=bool)
+    there: NDArray[np.bool_] = column.notna().to_numpy(dtype=bool)
+    return np.isnan(parsed(bare)) & there
 
 
 def without_odd_ones(column: "Series") -> "Series":
@@ -293,11 +339,8 @@ class Encoder:
         """An encoder of all columns that vary, so the target must not be among them."""
         found = [kind_of(column.dropna()).fit(column) for _, column in frame.items()]
         columns = tuple(column for column in found if column is not None)
-        if not columns:
-            raise DataError(
-                f"a column besides the target must vary in the training rows, got the constant "
-                f"{quoted(frame.columns)}"
-            )
+        rule = "a column besides the target must vary in the training rows, got the constant "
+        ensure(columns, f"{rule}{quoted(frame.columns)}")
         return cls(columns, (sum(column.width for column in columns),))
 
     def encode(self, frame: "DataFrame") -> Tensor:
@@ -315,11 +358,8 @@ class Encoder:
     def _used(self, frame: "DataFrame") -> "DataFrame":
         check_unique(frame.columns)
         absent = [name for name in self.names if name not in frame.columns]
-        if absent:
-            raise DataError(
-                f"a table must have the columns that the encoder was fitted to, got none named "
-                f"{quoted(absent)}"
-            )
+        rule = "a table must have the columns that the encoder was fitted to, got none named "
+        ensure(not absent, f"{rule}{quoted(absent)}")
         return frame[list(self.names)]
 
     def to_json(self) -> dict[str, object]:
@@ -337,30 +377,26 @@ class Encoder:
             for entry in saved["columns"]:
                 fields = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
                 numbers = Dates if "format" in fields else Numeric
-                columns.append((OneHot if "categories" in fields else numbers)(**fields))
+                kind: Any = OneHot if "categories" in fields else numbers
+                columns.append(kind(**fields))
             return cls(tuple(columns), tuple(saved["shape"]))
         except (AttributeError, KeyError, TypeError) as problem:
-            raise DataError(
-                f"a saved encoder must hold columns and a shape, got {saved!r}"
-            ) from problem
+            rule = "a saved encoder must hold columns and a shape"
+            raise DataError(f"{rule}, got {saved!r}") from problem
 
 
 def check_unique(names: Iterable[str]) -> None:
     """No two columns have the same name."""
     repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
-        raise DataError(
-            f"column names must differ, got {quoted(repeated)} more than once: rename one of them"
-        )
+    said = f"column names must differ, got {quoted(repeated)} more than once: rename one of them"
+    ensure(not repeated, said)
 
 
 def check_there(frame: "DataFrame") -> None:
     """No value is missing."""
     missing = frame.isna().sum()
-    if missing.any():
-        counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
-        first = int(frame.isna().any(axis=1).to_numpy().argmax()) + 1
-        raise DataError(
-            f"no value may be missing, got missing values: {counts}, the first in row {first}: "
-            "fill them with --impute, drop columns with --drop, or drop those rows"
-        )
+    counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
+    first = f"the first in row {int(frame.isna().any(axis=1).to_numpy().argmax()) + 1}"
+    remedy = "fill them with --impute, drop columns with --drop, or drop those rows"
+    rule = "no value may be missing, got missing values"
+    ensure(not missing.any(), f"{rule}: {counts}, {first}: {remedy}")

@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZipFile
 
-from bayesdiv.app.data.columns import Encoder, check_unique, label_of, quoted
-from bayesdiv.app.data.splits import DataError
-from bayesdiv.app.data.values import FEW_ODD_ONES, GROUPS, example, plain_numbers, stripped
+from bayesdiv.app.data.columns import (
+    FEW_ODD_ONES,
+    Encoder,
+    check_unique,
+    label_of,
+    quoted,
+    words_for,
+)
+from bayesdiv.app.data.splits import DataError, ensure
 from bayesdiv.app.extra import require
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 require("pandas", "pyarrow")
 
@@ -28,7 +34,10 @@ TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
 KNOWN = "a .csv, .tsv, .txt, .xlsx or .parquet file"
 CELL = 8  # bytes of a number
 SHEET = 50  # bytes of memory per byte of a spreadsheet's XML
+GROUPS = "'’ \u00a0\u202f"  # that may stand between thousands in any file
+_MONEY = "[$€£¥₹]|US\\$"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_NAMED = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +64,7 @@ class Written:
     def __post_init__(self) -> None:
         if self.decimal not in (None, ".", ","):
             raise ValueError(f"decimal must be . or , got {self.decimal}")
-        named = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
-        object.__setattr__(self, "separator", named.get(self.separator or "", self.separator))
+        object.__setattr__(self, "separator", _NAMED.get(self.separator or "", self.separator))
 
 
 class Read(NamedTuple):
@@ -76,11 +84,8 @@ def read(
     """
     frame = table_of(path, encoder, written).frame
     absent = [name for name in encoder.names if name not in frame.columns] if encoder else []
-    if absent:
-        raise DataError(
-            f"{Path(path).name} lacks the column{'s' * (len(absent) > 1)} {quoted(absent)}, which "
-            "the run was trained on"
-        )
+    lacks = f"{Path(path).name} lacks the column{'s' * (len(absent) > 1)} {quoted(absent)}"
+    ensure(not absent, f"{lacks}, which the run was trained on")
     return frame
 
 
@@ -102,18 +107,60 @@ def table_of(
     share = 0.0 if encoder else 1 - FEW_ODD_ONES
     either = written.decimal is None and found.separator == ";"
     groups = GROUPS + ("" if either else "," if decimal == "." else ".")
-    columns = {
-        str(name): stripped(column.map(label_of, na_action="ignore").astype(object))
-        if name in texts
-        else plain_numbers(stripped(column), decimal, share, groups)
-        for name, column in found.frame.items()
-    }
-    notes = tuple(
-        f"column {name!r} is read as numbers: {example(found.frame[name], column)}"
-        for name, column in columns.items()
-        if column.dtype.kind in "iuf" and found.frame[name].dtype.kind not in "iufb"
+    columns, notes = {}, list(found.notes)
+    for name, given in found.frame.items():
+        coded = name in texts
+        column = given.map(label_of, na_action="ignore").astype(object) if coded else given
+        column = column.str.strip() if words_for(column) == "string" else column
+        new = column if coded else plain_numbers(column, decimal, share, groups)
+        columns[str(name)] = new
+        if new.dtype.kind in "iuf" and given.dtype.kind not in "iufb":
+            notes.append(f"column {name!r} is read as numbers: {_example(given, new)}")
+    return found._replace(frame=found.frame.assign(**columns), notes=tuple(notes))
+
+
+def plain_numbers(column: "Series", decimal: str, share: float, groups: str) -> "Series":
+    """A column of text with its numbers as Python writes them, if there is at least this share.
+
+    Thousands may be grouped by one of the characters `groups`; a unit that all numbers have
+    stays, behind them; what is in brackets is negative. Other text is left as it is.
+    """
+    import pandas as pd
+
+    if column.dtype.kind in "iufb" or words_for(column) != "string":
+        return column
+    number = re.compile(
+        rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
+        rf"(?P<whole>[1-9]\d{{0,2}}(?:[{groups}]\d{{3}})+|\d+)?"
+        rf"(?:{re.escape(decimal)}(?P<part>\d+))?(?P<power>[eE][+-]?\d+)?"
+        r"\s?(?P<after>[^\d\s.,()]{1,8})?(?(open)\))"
     )
-    return found._replace(frame=found.frame.assign(**columns), notes=found.notes + notes)
+    texts = column.dropna().unique()
+    plain = {text: new for text in texts if (new := _plain(number.fullmatch(text.strip())))}
+    units = {new.partition(" ")[2] for new in plain.values()}
+    if share and (len(units) != 1 or column.isin(list(plain)).sum() < share * column.count()):
+        return column
+    new = column.astype(object).map(lambda text: plain.get(text, text), na_action="ignore")
+    values = pd.to_numeric(new, errors="coerce")
+    return values if values.count() == column.count() else new
+
+
+def _plain(found: re.Match[str] | None) -> str | None:
+    """A number as Python writes it, with its unit."""
+    if found is None or not (found["whole"] or found["part"]):
+        return None
+    sign = "-" if found["open"] or found["minus"] or found["sign"] in ("-", "−") else ""
+    part = f".{found['part']}" if found["part"] else ""
+    number = sign + re.sub(r"\D", "", found["whole"] or "0") + part + (found["power"] or "")
+    return f"{number} {found['before'] or found['after'] or ''}".strip()
+
+
+def _example(before: "Series", after: "Series") -> str:
+    """A value that Python would not have read, and what it was read as."""
+    import pandas as pd
+
+    odd = (pd.to_numeric(before, errors="coerce").isna() & after.notna()).to_numpy().argmax()
+    return f"{before.iloc[odd]!r} is {after.iloc[odd]:.12g}"
 
 
 def as_trained(path: str | Path, encoder: Encoder, written: Written) -> Written:
@@ -145,15 +192,14 @@ def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFr
 def _read(path: str | Path, options: Mapping[str, object], written: Written) -> Read:
     """A table from a file; the options are what pandas is to make of a text file's cells."""
     path = Path(path).expanduser()
-    suffix = path.suffix.lower()
-    if path.is_dir() or suffix not in (*TEXT, ".xlsx", ".parquet"):
-        raise DataError(f"a table must be {KNOWN}, got {'the folder ' * path.is_dir()}{path}")
-    if not path.exists():
-        raise DataError(f"the file {path} does not exist: check its name and folder")
-    if not path.is_file():  # a pipe would be waited for
-        raise DataError(f"a table must be an ordinary file, got {path}")
-    if path.stat().st_size > memory():
-        raise DataError(f"{path} must fit into memory, got {path.stat().st_size:,} bytes")
+    suffix, folder = path.suffix.lower(), path.is_dir()
+    known = not folder and suffix in (*TEXT, ".xlsx", ".parquet")
+    ensure(known, f"a table must be {KNOWN}, got {'the folder ' * folder}{path}")
+    ensure(path.exists(), f"the file {path} does not exist: check its name and folder")
+    # A pipe would be waited for.
+    ensure(path.is_file(), f"a table must be an ordinary file, got {path}")
+    size = path.stat().st_size
+    ensure(size <= memory(), f"{path} must fit into memory, got {size:,} bytes")
     kind = {".parquet": "a Parquet file", ".xlsx": "an Excel file (.xlsx)"}.get(suffix, "text")
     try:
         if suffix == ".parquet":
@@ -170,8 +216,7 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
         raise DataError(f"{path} must be {kind}, got: {problem}") from problem
     frame = found.frame.reset_index(drop=True)
     check_unique(frame.columns)
-    if frame.empty:
-        raise DataError(f"{path} must have rows, got none below its header")
+    ensure(len(frame), f"{path} must have rows, got none below its header")
     return found._replace(frame=frame.set_axis([str(n).strip() for n in frame.columns], axis=1))
 
 
@@ -183,8 +228,7 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
     try:
         with path.open(encoding=encoding, newline="") as lines:
             first = list(itertools.islice(filter(str.strip, lines), 50))
-        if not first:
-            raise DataError(f"{path} must have a header and rows, got an empty file")
+        ensure(first, f"{path} must have a header and rows, got an empty file")
         # Some spreadsheets have the line sep=; above the header.
         skip = int(re.fullmatch(r"sep=.[\r\n]*", first[0]) is not None)
         separator = written.separator or (first[0][4] if skip else _separator(first[:6]))
@@ -214,17 +258,15 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
         reason = " ".join(str(problem).split())
         if isinstance(problem, UnicodeDecodeError):
             reason = f"the byte {problem.object[problem.start]:#04x} at place {problem.start:,}"
-        raise DataError(
-            f"{path} must be {kind}, got: {reason}; give its encoding, such as --encoding latin-1"
-        ) from problem
+        remedy = "give its encoding, such as --encoding latin-1"
+        raise DataError(f"{path} must be {kind}, got: {reason}; {remedy}") from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
         reason = " ".join(str(problem).split()).removeprefix("Error tokenizing data. C error: ")
         if isinstance(problem, pd.errors.ParserWarning):
             reason = "more in the rows"
-        raise DataError(
-            f"{path} must have as many fields in each row as in its header, got: {reason}; remove "
-            "lines above the header, or give the --separator"
-        ) from problem
+        rule = f"{path} must have as many fields in each row as in its header, got: {reason}"
+        remedy = "remove lines above the header, or give the --separator"
+        raise DataError(f"{rule}; {remedy}") from problem
 
 
 def _encoding(path: Path) -> str:
@@ -232,8 +274,8 @@ def _encoding(path: Path) -> str:
     with path.open("rb") as file:
         head = file.read(1 << 16)
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
-    if marked != "utf-16" and b"\0" in head:
-        raise DataError(f"{path} must be UTF-8 text, got a binary file")
+    text = marked == "utf-16" or b"\0" not in head
+    ensure(text, f"{path} must be UTF-8 text, got a binary file")
     return marked or "utf-8-sig"
 
 
@@ -288,11 +330,10 @@ def _read_excel(path: Path, wanted: str | None) -> Read:
 
     check_unpacked(path)
     with pd.ExcelFile(path, engine="openpyxl") as book:
-        sheet = wanted or book.sheet_names[0]
-        if sheet not in book.sheet_names:
-            raise DataError(f"{path} must have the sheet {sheet!r}, got {quoted(book.sheet_names)}")
+        sheet, names = wanted or book.sheet_names[0], book.sheet_names
+        ensure(sheet in names, f"{path} must have the sheet {sheet!r}, got {quoted(names)}")
         frame = pd.read_excel(book, sheet_name=sheet, na_values=["?"])
-        others = [name for name in book.sheet_names if name != sheet]
+    others = [name for name in names if name != sheet]
     said = f"sheet {sheet!r} is read, not {quoted(others)}; choose one with --sheet"
     return Read(frame, notes=(said,) if others and wanted is None else ())
 
@@ -303,9 +344,8 @@ def _read_parquet(path: Path) -> Read:
 
     with ParquetFile(path) as file:
         rows, columns = file.metadata.num_rows, file.metadata.num_columns
-        if CELL * rows * columns > memory():
-            said = f"got {rows:,} rows of {columns:,} columns"
-            raise DataError(f"{path} must fit into memory, {said}")
+        got = f"got {rows:,} rows of {columns:,} columns"
+        ensure(CELL * rows * columns <= memory(), f"{path} must fit into memory, {got}")
         return Read(file.read().to_pandas())
 
 
@@ -322,6 +362,5 @@ def check_unpacked(source: Path | bytes, most: float | None = None) -> None:
     with ZipFile(BytesIO(source) if isinstance(source, bytes) else source) as archive:
         size = sum(member.file_size for member in archive.infolist())
     most = memory() / SHEET if most is None else most
-    if size > most:
-        name = "an archive" if isinstance(source, bytes) else source
-        raise DataError(f"{name} must hold at most {most:,.0f} bytes unpacked, got {size:,}")
+    name = "an archive" if isinstance(source, bytes) else source
+    ensure(size <= most, f"{name} must hold at most {most:,.0f} bytes unpacked, got {size:,}")

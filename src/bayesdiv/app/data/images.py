@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data.splits import DataError, Part, Splits
+from bayesdiv.app.data.splits import Part, Splits, ensure
 from bayesdiv.app.tasks.classification import Classification
 
 FOLDS = 5  # the paper's runs
@@ -22,16 +22,6 @@ CEILING = 2 << 30  # bytes of images that are held in memory; more lie in a file
 class Images:
     """Images of some classes, each with the batch of its set that it came in.
 
-    Args:
-        images: (N, 3, height, width), uint8 as read; floats once `noisy`.
-        labels: (N,) indices of `classes`, int64.
-        classes: their names.
-        batch: (N,) from 1 to 5 for what is trained or validated on, 0 for the test images.
-        name: of the set.
-        notes: sentences on what is not as published.
-        target: what the classes are called.
-        files: of each, below the folder of the data; empty where there are none.
-
     Examples:
         >>> pixels = torch.zeros(6, 3, 32, 32, dtype=torch.uint8)
         >>> images = Images(pixels, torch.zeros(6).long(), ("cat",), torch.arange(6), "cats")
@@ -39,26 +29,25 @@ class Images:
         [4, 1, 1]
     """
 
-    images: Tensor
-    labels: Tensor
+    images: Tensor  # (N, 3, height, width), uint8 as read; floats once `noisy`
+    labels: Tensor  # (N,) indices of `classes`, int64
     classes: tuple[str, ...]
-    batch: Tensor
-    name: str
-    notes: tuple[str, ...] = ()
-    target: str = ""
-    files: tuple[str, ...] = ()
+    batch: Tensor  # (N,) from 1 to 5 for what is trained or validated on, 0 for the test images
+    name: str  # of the set
+    notes: tuple[str, ...] = ()  # sentences on what is not as published
+    target: str = ""  # what the classes are called
+    files: tuple[str, ...] = ()  # of each, below the folder of the data; or none
 
     def fold(self, number: int) -> Splits:
         """Run `number` of five, as in the paper: batch `number` validates, the other four train."""
         check_fold(number)
         test, validation = self.batch == 0, self.batch == number
-        train = ~(test | validation)
-        rows = (mask.nonzero().squeeze(1) for mask in (train, validation, test))
+        masks = (~(test | validation), validation, test)
+        rows = [mask.nonzero().squeeze(1) for mask in masks]
         parts = [Part(gathered(self.images, some), self.labels[some]) for some in rows]
-        task = Classification(self.classes)
-        found = Splits(parts[0], parts[1], parts[2], task, name=self.name, notes=self.notes)
-        files = [file for file, kept in zip(self.files, test.tolist(), strict=False) if kept]
-        return replace(found, target=self.target, test_files=tuple(files))
+        files = tuple(self.files[k] for k in rows[2].tolist()) if self.files else ()
+        about = (None, self.name, self.target, self.notes, (), files)
+        return Splits(parts[0], parts[1], parts[2], Classification(self.classes), *about)
 
     def noisy(
         self,
@@ -74,10 +63,10 @@ class Images:
         clip. A seed gives the same noise whatever the device and, but for rounding, the type.
         Taken before `fold`, every fold, loss and epoch sees an image with the same noise.
         """
-        if not 0 <= noise < math.inf:
-            raise DataError(f"noise must be a finite standard deviation of at least 0, got {noise}")
-        if self.images.dtype != torch.uint8:
-            raise DataError(f"images must be uint8, pixels from 0 to 255, got {self.images.dtype}")
+        rule = "noise must be a finite standard deviation of at least 0"
+        ensure(0 <= noise < math.inf, f"{rule}, got {noise}")
+        rule = "images must be uint8, pixels from 0 to 255"
+        ensure(self.images.dtype == torch.uint8, f"{rule}, got {self.images.dtype}")
         generator = torch.Generator().manual_seed(seed)
         found = torch.empty(self.images.shape, dtype=dtype, device=device or self.images.device)
         for start in range(0, len(found), AT_A_TIME):
@@ -111,5 +100,4 @@ def gathered(x: Tensor, rows: Tensor) -> Tensor:
 
 def check_fold(number: int) -> None:
     """Complain of a fold that is not one of the five."""
-    if not 1 <= number <= FOLDS:
-        raise DataError(f"fold must lie between 1 and {FOLDS}, got {number}")
+    ensure(1 <= number <= FOLDS, f"fold must lie between 1 and {FOLDS}, got {number}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bayesdiv.app.data.columns import Encoder, Numeric, numbers_of
 from bayesdiv.app.data.files import KNOWN, Written, table_of
-from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splits import DataError, Splits, ensure
 from bayesdiv.app.data.table import Apart, Table, add_noise, checked, known_column, split
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.task import Task, named
@@ -89,45 +89,45 @@ def opened(
         >>> [len(parted(source, seed=seed).test.y) for seed in range(2)]
         [88, 88]
     """
-    drop = tuple(drop)
-    path = Path(name_or_path)
+    path, drop = Path(name_or_path), tuple(drop)
     seen: Any = {"size": size, "skip_broken": skip_broken}
+    tables: dict[str, object]  # have these options
+    tables = {"drop": drop, "test": tested_on, "split": apart, "task": task}
     if path.is_dir():
         from bayesdiv.app.data.pictures import folder
 
-        _left_out(path.name, drop, tested_on, apart, (task, target), likelihood, pictures)
+        more = {"target": target, "likelihood": likelihood, "pictures": pictures}
+        _left_out(path.name, tables | more)
         return folder(path, **seen)
-    if path.suffix or path.exists():
-        found = table_of(path, written=written)
-        if pictures is not None:
-            from bayesdiv.app.data.pictures import of_table
+    if not (path.suffix or path.exists()):
+        known = _known(str(name_or_path))
+        own = (known.task, known.target) if isinstance(known, Table) else ()
+        told = tables | {"target": target}
+        _left_out(known.name, {name: v for name, v in told.items() if v not in own})
+        return under(known, likelihood)
+    found = table_of(path, written=written)
+    there = found.frame.columns
+    if pictures is not None:
+        from bayesdiv.app.data.pictures import of_table
 
-            _left_out(path.name, drop, tested_on, apart, (task, None), likelihood)
-            return of_table(found.frame, pictures, target or found.frame.columns[-1], path, **seen)
-        there = found.frame.columns  # some columns to drop may be named together: a,b
-        parts = ([name] if name in there else name.split(",") for name in drop)
-        drop = tuple(name.strip() for part in parts for name in part if name.strip())
-        for name in written.texts if written else ():
-            known_column(name, found.frame, path.name)
-        tested = None if tested_on is None else table_of(tested_on, written=written).frame
-        how: Any = {"impute": impute, "apart": apart, "tested": tested}
-        table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
-        return under(replace(table, notes=found.notes + table.notes), likelihood)
-    known = _known(str(name_or_path))
-    usual = (known.task, known.target) if isinstance(known, Table) else (None, None)
-    differs = task not in (None, usual[0]) or target not in (None, usual[1])
-    _left_out(known.name, drop, tested_on, apart, (task, target) if differs else (None, None))
-    return known if likelihood is None else under(known, likelihood)
+        _left_out(path.name, tables | {"likelihood": likelihood})
+        return of_table(found.frame, pictures, target or there[-1], path, **seen)
+    # Some columns to drop may be named together: a,b.
+    parts = ([name] if name in there else name.split(",") for name in drop)
+    drop = tuple(name.strip() for part in parts for name in part if name.strip())
+    for name in written.texts if written else ():
+        known_column(name, found.frame, path.name)
+    tested = None if tested_on is None else table_of(tested_on, written=written).frame
+    how: Any = {"impute": impute, "apart": apart, "tested": tested}
+    table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
+    return under(replace(table, notes=found.notes + table.notes), likelihood)
 
 
-def _left_out(name: str, drop: tuple[str, ...], *others: Any) -> None:
+def _left_out(name: str, options: Mapping[str, object]) -> None:
     """Complain of options that some data do not have."""
-    test, split, (task, target), *rest = others
-    if drop or test or split or task or target or any(rest):
-        raise DataError(
-            f"target, task, drop, test and split must be left out for the data set {name!r}, got "
-            f"target={target!r}, task={task and task.__name__} and drop={drop!r}"
-        )
+    got = ", ".join(f"{option}={value!r}" for option, value in options.items() if value)
+    rule = "target, task, drop, test and split must be left out for the data set"
+    ensure(not got, f"{rule} {name!r}, got {got}")
 
 
 def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
@@ -135,10 +135,9 @@ def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
     if likelihood is None or likelihood == "auto":
         return source
     if not (isinstance(source, Table) and issubclass(source.task, Regression)):
-        raise DataError(
-            f"likelihood is for targets that are numbers, got {likelihood} for the classes of "
-            f"{source.name!r}: leave it out, or add --task regression"
-        )
+        rule = "likelihood is for targets that are numbers"
+        got = f"got {likelihood} for the classes of {source.name!r}"
+        raise DataError(f"{rule}, {got}: leave it out, or add --task regression")
     try:
         check_targets(likelihood, numbers_of(source.frame[source.target]))
     except ValueError as error:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bayesdiv.app.data.files import Written, read_text
 from bayesdiv.app.data.images import AT_A_TIME, FOLDS, Images, gathered, room
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import ensure
 from bayesdiv.app.data.table import known_column
 
 if TYPE_CHECKING:
@@ -51,30 +51,21 @@ def listed(path: Path) -> tuple[list[Path], list[str]]:
     """The pictures below the class folders of a folder, in order, and the class of each."""
     kinds = sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
     found = [(file, kind.name) for kind in kinds for file in below(kind)]
-    if len({name for _, name in found}) < 2:
-        raise DataError(
-            f"a folder of pictures must hold one folder per class, two at least with pictures in "
-            f"them, got {path} with {len(found)} pictures in {len(kinds)} folders"
-        )
-    files, names = zip(*found, strict=True)
-    return list(files), list(names)
+    rule = "a folder of pictures must hold one folder per class, two at least with pictures in them"
+    got = f"{path} with {len(found)} pictures in {len(kinds)} folders"
+    ensure(len({name for _, name in found}) > 1, f"{rule}, got {got}")
+    return [file for file, _ in found], [name for _, name in found]
 
 
 def below(path: Path) -> list[Path]:
     """All pictures in a folder and those inside it; links to folders are not followed."""
     places = list(itertools.islice(os.walk(path), MOST_FOLDERS + 1))
-    if len(places) > MOST_FOLDERS:
-        raise DataError(
-            f"a folder of pictures must hold at most {MOST_FOLDERS:,} folders, got more in {path}: "
-            "name the folder that holds the pictures"
-        )
-    found = [
-        Path(place, name)
-        for place, _, names in places
-        for name in names
-        if name.lower().endswith(ENDINGS) and name[0] != "."
-    ]
-    return sorted(file for file in found if file.is_file())
+    rule = f"a folder of pictures must hold at most {MOST_FOLDERS:,} folders, got more in {path}"
+    few = len(places) <= MOST_FOLDERS
+    ensure(few, f"{rule}: name the folder that holds the pictures")
+    found = (Path(place, name) for place, _, names in places for name in names)
+    ours = (each for each in found if each.suffix.lower() in ENDINGS and each.name[0] != ".")
+    return sorted(file for file in ours if file.is_file())
 
 
 def of_table(
@@ -83,8 +74,8 @@ def of_table(
     """The pictures whose paths, from the folder of the table on, stand in a column of it."""
     for name in (column, target):
         known_column(name, frame, path.name)
-        if frame[name].isna().any():
-            raise DataError(f"no value may be missing, got a missing one in column {name!r}")
+        whole = frame[name].notna().all()
+        ensure(whole, f"no value may be missing, got a missing one in column {name!r}")
     files = [path.parent / str(name) for name in frame[column]]
     return _labelled(path, files, [*map(str, frame[target])], target, size, skip_broken)
 
@@ -96,19 +87,16 @@ def new(
     import pandas as pd
 
     if not path.is_dir():
-        if path.suffix.lower() in ENDINGS:
-            raise DataError(f"{path} is a single picture: give a folder or a table of paths")
+        single = path.suffix.lower() in ENDINGS
+        ensure(not single, f"{path} is a single picture: give a folder or a table of paths")
         frame, separator = read_text(path, written)
-        if column is None and PICTURE not in frame:
-            raise DataError(
-                f"a run on images cannot predict a table without a column {PICTURE!r} of paths, "
-                f"got {path.name}: name a folder of pictures"
-            )
+        rule = f"a run on images cannot predict a table without a column {PICTURE!r} of paths"
+        told = f"{rule}, got {path.name}: name a folder of pictures"
+        ensure(column is not None or PICTURE in frame, told)
         names = frame[known_column(column or PICTURE, frame, path.name)]
         return frame, separator, decoded([path.parent / str(name) for name in names], size)
     files = below(path)
-    if not files:
-        raise DataError(f"{path} must hold pictures ({', '.join(ENDINGS)}), got none")
+    ensure(files, f"{path} must hold pictures ({', '.join(ENDINGS)}), got none")
     inside = [file.relative_to(path) for file in files]
     frame = pd.DataFrame({PICTURE: map(str, inside)})
     if all(len(each.parts) > 1 for each in inside):
@@ -122,21 +110,17 @@ def _labelled(
     """Pictures with the names of their classes; broken ones may be left out."""
     read = decoded(files, SIZE if size is None else size)
     broken = [problem for problem in read.problems if problem]
-    if broken and not skip:
-        raise DataError(f"{broken[0]}: repair or remove it, or give --skip_broken")
-    if len(broken) == len(files):
-        raise DataError(f"{path.name} must have a picture that can be read, got: {broken[0]}")
+    why = next(iter(broken), "")
+    ensure(skip or not broken, f"{why}: repair or remove it, or give --skip_broken")
+    none = len(broken) == len(files)
+    ensure(not none, f"{path.name} must have a picture that can be read, got: {why}")
     good = [k for k, problem in enumerate(read.problems) if not problem]
     x = gathered(read.x, torch.tensor(good)) if broken else read.x
     classes = sorted({names[k] for k in good})
     labels = torch.tensor([classes.index(names[k]) for k in good])
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
     above = path if path.is_dir() else path.parent
-    kept = [files[k] for k in good]
-    inside = tuple(
-        (each.relative_to(above) if each.is_relative_to(above) else each).as_posix()
-        for each in kept
-    )
+    inside = tuple(files[k].as_posix().removeprefix(f"{above.as_posix()}/") for k in good)
     # Six like parts of every class at random: 0 is tested on, 1 to 5 are the folds.
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     order = order[labels[order].argsort(stable=True)]
@@ -155,8 +139,7 @@ def decoded(files: Sequence[Path], size: int) -> Read:
     from bayesdiv.app.extra import require
 
     require("PIL")
-    if not 8 <= size <= 1024:
-        raise DataError(f"size must lie between 8 and 1024 pixels, got {size}")
+    ensure(8 <= size <= 1024, f"size must lie between 8 and 1024 pixels, got {size}")
     x = room(len(files), size)
     problems: list[str] = []
     parts = [files[k : k + AT_A_TIME] for k in range(0, len(files), AT_A_TIME)]

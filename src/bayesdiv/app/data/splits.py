@@ -33,18 +33,8 @@ class Part(NamedTuple):
 class Splits:
     """Data to train on, with what a later prediction needs to treat new rows alike.
 
-    Args:
-        train: what is fitted; encoder and task have their moments from here alone.
-        validation: for choices such as the strength or when to stop; empty if asked for.
-        test: for the final numbers.
-        task: what y is.
-        encoder: turns new rows into x as it did these; None for images.
-        name: of the data set or the file.
-        target: the column that y comes from.
-        notes: sentences on what was decided on the user's behalf.
-        test_rows: where each row of `test` is in the table, counted from 1 below its header; empty
-            where that is not known.
-        test_files: the file of each picture of `test`, below the folder of the data; or empty.
+    Encoder and task have their moments from the training part alone; the validation part is for
+    choices such as the strength or when to stop, the test part for the final numbers.
 
     Examples:
         >>> from bayesdiv.app.data.loading import load
@@ -54,15 +44,15 @@ class Splits:
     """
 
     train: Part
-    validation: Part
+    validation: Part  # empty if asked for
     test: Part
-    task: "Task"
-    encoder: "Encoder | None" = None
-    name: str = ""
-    target: str = ""
-    notes: tuple[str, ...] = ()
-    test_rows: tuple[int, ...] = ()
-    test_files: tuple[str, ...] = ()
+    task: "Task"  # what y is
+    encoder: "Encoder | None" = None  # turns new rows into x as it did these; None for images
+    name: str = ""  # of the data set or the file
+    target: str = ""  # the column that y comes from
+    notes: tuple[str, ...] = ()  # sentences on what was decided on the user's behalf
+    test_rows: tuple[int, ...] = ()  # where they are in the table, from 1 on below its header
+    test_files: tuple[str, ...] = ()  # of pictures, below the folder of the data
 
     @property
     def parts(self) -> tuple[Part, Part, Part]:

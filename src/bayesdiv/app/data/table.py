@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from bayesdiv.app.data import columns
 from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot, kind_of, quoted
 from bayesdiv.app.data.splits import DataError, Part, Splits, ensure
-from bayesdiv.app.data.values import format_of, parsed
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
@@ -85,7 +84,8 @@ def checked(
     columns.check_unique(frame.columns)
     count = len(frame)
     ensure(count >= FEWEST_ROWS, f"{name} must have at least {FEWEST_ROWS} rows, got {count}")
-    dropped, notes = [known_column(column, frame, name) for column in drop], []
+    notes: list[str] = []
+    dropped = [known_column(column, frame, name) for column in drop]
     other = "choose another --target or --drop"
     ensure(target not in dropped, f"the target {target!r} cannot be dropped: {other}")
     frame = _without(frame, name, dropped, [target, apart.column if apart else None], notes)
@@ -124,7 +124,7 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
     for name, column in frame.items():
         if name != target:
             columns.check_text(column)
-        infinite = kind_of(column) is Numeric and np.isinf(parsed(column)).any()
+        infinite = kind_of(column) is Numeric and np.isinf(columns.parsed(column)).any()
         rule = f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
         ensure(not infinite, f"{rule}leave the column out with --drop {name}")
 
@@ -147,7 +147,7 @@ def _joined(
 def _groups(column: "Series", by: str) -> NDArray[np.int64]:
     """Numbers of the groups of rows, or of their times, the latest first."""
     if by == "group":
-        codes = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
+        codes: NDArray[np.int64] = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
     kind = kind_of(column)
     whole = column.notna().all() and kind is not OneHot
@@ -155,7 +155,7 @@ def _groups(column: "Series", by: str) -> NDArray[np.int64]:
     times = kind.fit(column)
     if not isinstance(times, Numeric):
         raise DataError(f"column {column.name!r} must vary to split rows by time")
-    return np.unique(-times.values(column), return_inverse=True)[1]
+    return np.unique(-times.values(column), return_inverse=True)[1].astype(np.int64)
 
 
 def _check_target(column: "Series", task: type[Task]) -> None:
@@ -223,7 +223,8 @@ def _repeats(
     frame: "DataFrame", held: NDArray[np.bool_] | None, notes: list[str]
 ) -> NDArray[np.int64] | None:
     """Groups of equal rows, unless there are none or most rows have an equal."""
-    groups = frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup().to_numpy()
+    numbered = frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup()
+    groups: NDArray[np.int64] = numbered.to_numpy()
     more = len(frame) - len(np.unique(groups))
     if not 0 < more <= len(frame) / 2:
         said = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
@@ -258,7 +259,7 @@ def _notes_on(features: "DataFrame") -> Iterator[str]:
     for name, column in features.items():
         if different.get(name, 0) > MOST_CLASSES:
             yield f"column {name!r} holds text: each of its {different[name]} values is a column"
-        if kinds[name] is Dates and len(found := format_of(column)) > 1:
+        if kinds[name] is Dates and len(found := columns.format_of(column)) > 1:
             said = "if the day comes first, write them as year-month-day"
             yield f"column {name!r} holds dates, read as {found[0]}; {said}"
         if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all():

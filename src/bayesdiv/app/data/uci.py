@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesdiv.app.data import files
-from bayesdiv.app.data.columns import check_there, numbers_of
+from bayesdiv.app.data.columns import check_there, numbers_of, quoted
 from bayesdiv.app.data.downloads import DATA, data_folder, fetch
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import DataError, ensure
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.tasks.regression import Regression
 
@@ -97,8 +97,7 @@ def read(name: str) -> Table:
     """
     import pandas as pd
 
-    if name not in SETS:
-        raise DataError(f"a public table must be one of {', '.join(SETS)}, got {name!r}")
+    ensure(name in SETS, f"a public table must be one of {', '.join(SETS)}, got {name!r}")
     known = SETS[name]
     folder = data_folder()
     names = dict.fromkeys((known.csv, f"{known.name}.csv"))
@@ -134,11 +133,8 @@ def _from_csv(known: Dataset, path: Path) -> Numbers:
     """Features and target of a CSV file, by the names in its header."""
     frame = files.read(path)
     absent = [column for column in known.columns if column not in frame.columns]
-    if absent:
-        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        raise DataError(
-            f"{path} must have the column {absent[0]!r}{more} in its header, got none named so"
-        )
+    named = quoted(absent, 1)
+    ensure(not absent, f"{path} must have the column {named} in its header, got none named so")
     try:
         check_there(frame[list(known.columns)])
         numbers = np.stack([numbers_of(frame[name]) for name in known.columns], axis=1)
@@ -150,9 +146,8 @@ def _from_csv(known: Dataset, path: Path) -> Numbers:
 def _downloaded(known: Dataset) -> Numbers:
     wanted = f"{DATA} to a folder that holds uci/{known.csv}"
     if known.source is None:
-        raise DataError(
-            f"{known.name} must come from a folder, as no public address has it: set {wanted}"
-        )
+        rule = f"{known.name} must come from a folder, as no public address has it"
+        raise DataError(f"{rule}: set {wanted}")
     place = known.source.place
     path = fetch(f"{_ARCHIVE}/{place}", None, f"uci/{place}", f", here uci/{known.csv}")
     try:
@@ -161,16 +156,15 @@ def _downloaded(known: Dataset) -> Numbers:
         path.unlink(missing_ok=True)  # else every later call would find it in the cache
         ours = isinstance(problem, DataError)
         told = f"is not the published table: {problem}" if ours else "cannot be read"
-        raise DataError(
-            f"{path} {told}; it was removed, and the next call downloads it again, or set {wanted}"
-        ) from problem
+        remedy = f"it was removed, and the next call downloads it again, or set {wanted}"
+        raise DataError(f"{path} {told}; {remedy}") from problem
 
 
 def _verified(known: Dataset, values: Numbers) -> Numbers:
     if (found := checksum(values)) == known.checksum:
         return _canonical(values)
-    if len(values) != known.rows:
-        raise DataError(f"it must have {known.rows} rows of numbers, got {len(values)}")
+    whole = len(values) == known.rows
+    ensure(whole, f"it must have {known.rows} rows of numbers, got {len(values)}")
     raise DataError(f"its checksum must be {known.checksum[:12]}…, got {found[:12]}…")
 
 

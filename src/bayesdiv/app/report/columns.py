@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from bayesdiv import metrics, quantiles
-from bayesdiv.app.data.columns import Dates, Encoder, Kind, Numeric, label_of
+from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot, label_of
 from bayesdiv.app.report.charts import Values, chart, charts, rows
 from bayesdiv.app.report.markup import Html, plain, section, table
 from bayesdiv.app.report.reading import Tested
@@ -29,7 +29,7 @@ ALARMS = 0.05  # share of rows like those of training that the check may flag
 FAR = 3.0  # times as far from the mean
 
 
-def spans(encoder: Encoder | None) -> Iterator[tuple[Kind, slice]]:
+def spans(encoder: Encoder | None) -> Iterator[tuple[Numeric | OneHot, slice]]:
     """The columns of a table and where they are in x; none of images."""
     start = 0
     for column in encoder.columns if encoder else ():
