@@ -58,8 +58,7 @@ def test_intervals_and_metrics_follow(predictive):
     each = stats.poisson(rates).logpmf(y.numpy())
     wanted = -np.log(np.exp(each).mean(0)).mean()
     assert bd.metrics.nll(found, y).item() == pytest.approx(wanted, rel=1e-4)
-    for name in ("rmse", "mae", "interval_width"):
-        assert getattr(bd.metrics, name)(found, y).isfinite()
+    assert bd.metrics.rmse(found, y).isfinite()
     drawn = found.sample(2000)
     assert torch.allclose(drawn.mean(0), found.mean, rtol=0.35, atol=0.1)
 

@@ -13,13 +13,14 @@ from bayesdiv.metrics.classes import (
     confusion,
     ece,
     false_negative_rate,
+    outlier_aupr,
+    outlier_auroc,
+    outlier_false_alarms,
     reliability,
     risk_coverage,
     roc,
 )
-from bayesdiv.metrics.distribution import crps, nll, pit, sharpness
-from bayesdiv.metrics.outliers import outlier_aupr, outlier_auroc, outlier_false_alarms
-from bayesdiv.metrics.regression import coverage, interval_width, mae, pinball, rmse
+from bayesdiv.metrics.numbers import coverage, crps, nll, pinball, pit, rmse, sharpness
 from bayesdiv.metrics.table import (
     HIGHEST,
     LEVEL,
@@ -35,6 +36,6 @@ from bayesdiv.metrics.table import (
 
 __all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Metric", "accuracy"]
 __all__ += ["aurc", "auroc", "brier", "brier_parts", "confusion", "coverage", "crps", "ece"]
-__all__ += ["false_negative_rate", "interval_width", "mae", "metric", "nearest", "nll"]
+__all__ += ["false_negative_rate", "metric", "nearest", "nll"]
 __all__ += ["outlier_aupr", "outlier_auroc", "outlier_false_alarms", "pinball", "pit"]
 __all__ += ["reliability", "risk_coverage", "rmse", "roc", "sharpness"]

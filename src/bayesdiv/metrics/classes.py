@@ -1,4 +1,7 @@
-"""How good predictions of classes are."""
+"""How good predictions of classes are, and how well scores find unusual rows.
+
+Such scores are those of `bayesdiv.outliers`, larger where a row is less usual.
+"""
 
 from typing import NamedTuple
 
@@ -64,8 +67,7 @@ def accuracy(predictive: Predictive, y: Tensor) -> Tensor:
     from torchmetrics.functional.classification import multiclass_accuracy
 
     probabilities, y = labelled(predictive, y)
-    classes = probabilities.shape[-1]
-    return multiclass_accuracy(probabilities, y, num_classes=classes, average="micro")
+    return multiclass_accuracy(probabilities, y, probabilities.shape[-1], average="micro")
 
 
 @metric("Brier", SHARE, LOWEST, "squared error of the class probabilities, summed over classes")
@@ -80,8 +82,7 @@ def brier(predictive: Predictive, y: Tensor) -> Tensor:
         tensor(0.6500)
     """
     probabilities, y = labelled(predictive, y)
-    truth = one_hot(y, probabilities.shape[-1])
-    return (probabilities - truth).square().sum(-1).mean()
+    return (probabilities - one_hot(y, probabilities.shape[-1])).square().sum(-1).mean()
 
 
 def brier_parts(predictive: Predictive, y: Tensor, bins: int = 15) -> BrierParts:
@@ -168,7 +169,7 @@ def auroc(predictive: Predictive, y: Tensor) -> Tensor:
     classes = probabilities.shape[-1]
     if classes == 2:
         return binary_auroc(probabilities[:, 1], y)
-    return multiclass_auroc(probabilities, y, num_classes=classes, average="macro")
+    return multiclass_auroc(probabilities, y, classes)
 
 
 def roc(predictive: Predictive, y: Tensor) -> Roc:
@@ -202,7 +203,7 @@ def confusion(predictive: Predictive, y: Tensor) -> Tensor:
     from torchmetrics.functional.classification import multiclass_confusion_matrix
 
     probabilities, y = labelled(predictive, y)
-    return multiclass_confusion_matrix(probabilities, y, num_classes=probabilities.shape[-1])
+    return multiclass_confusion_matrix(probabilities, y, probabilities.shape[-1])
 
 
 @metric("missed", SHARE, LOWEST, "share of the second class that was not found")
@@ -274,3 +275,58 @@ def _bins(probabilities: Tensor, bins: int) -> Tensor:
     # Edges in the dtype of the probabilities: 3/5 belongs to the bin that ends there.
     edges = torch.arange(1, bins, device=probabilities.device).to(probabilities.dtype) / bins
     return torch.bucketize(probabilities.contiguous(), edges)
+
+
+def outlier_auroc(usual: Tensor, unusual: Tensor) -> Tensor:
+    """Probability that an unusual row scores higher than a usual one, ties counted half.
+
+    Examples:
+        >>> outlier_auroc(torch.tensor([0.1, 0.4]), torch.tensor([0.3, 0.8]))
+        tensor(0.7500)
+    """
+    from torchmetrics.functional.classification import binary_auroc
+
+    return binary_auroc(*_ranked(usual, unusual))
+
+
+def outlier_aupr(usual: Tensor, unusual: Tensor) -> Tensor:
+    """Area under the precision-recall curve, unusual rows positive: average precision.
+
+    Unlike the others it depends on how many rows of either kind there are.
+
+    Examples:
+        >>> outlier_aupr(torch.tensor([0.1, 0.4]), torch.tensor([0.3, 0.8]))
+        tensor(0.8333)
+    """
+    from torchmetrics.functional.classification import binary_average_precision
+
+    return binary_average_precision(*_ranked(usual, unusual))
+
+
+def outlier_false_alarms(usual: Tensor, unusual: Tensor, found: float = 0.95) -> Tensor:
+    """Share of usual rows flagged where the share `found` of unusual ones is: FPR at 95 % TPR.
+
+    Examples:
+        >>> outlier_false_alarms(torch.tensor([0.1, 0.4]), torch.tensor([0.3, 0.8]))
+        tensor(0.5000)
+    """
+    from torchmetrics.functional.classification import binary_roc
+
+    if not 0 < found <= 1:
+        raise ValueError(f"found must lie in (0, 1], got {found}")
+    false_alarms, hits, _ = binary_roc(*_ranked(usual, unusual))
+    return false_alarms[hits >= found * (1 - 1e-6)][0]  # 0.55 may be a little more than 55 of 100
+
+
+def _ranked(usual: Tensor, unusual: Tensor) -> tuple[Tensor, Tensor]:
+    """Ranks instead of scores, even on [0, 1], and which rows are unusual."""
+    # torchmetrics would squash scores outside [0, 1], and the largest would become equal.
+    if not usual.numel() or not unusual.numel():
+        got = f"{usual.numel()} and {unusual.numel()}"
+        raise ValueError(f"there must be scores of usual and of unusual rows, got {got}")
+    scores = torch.cat([usual.flatten(), unusual.flatten()])
+    if scores.isnan().any():
+        raise ValueError("scores must be numbers, got NaN: flag such rows before")
+    values, level = scores.unique(return_inverse=True)
+    unlike = torch.arange(len(scores), device=level.device) >= usual.numel()
+    return level / max(1, len(values) - 1), unlike.long()

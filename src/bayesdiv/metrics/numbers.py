@@ -1,4 +1,4 @@
-"""Scores of the whole predictive distribution."""
+"""How good predictions of numbers are, and of whole distributions."""
 
 import math
 
@@ -7,7 +7,17 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import quantiles
-from bayesdiv.metrics.table import LOWEST, NATS, TARGET, metric, numbers, targets
+from bayesdiv.metrics.table import (
+    LEVEL,
+    LOWEST,
+    NATS,
+    SHARE,
+    TARGET,
+    metric,
+    nearest,
+    numbers,
+    targets,
+)
 from bayesdiv.predictive import Predictive
 
 
@@ -89,3 +99,49 @@ def sharpness(predictive: Predictive, y: Tensor) -> Tensor:
     """
     numbers(predictive, y)
     return predictive.variance.sqrt().mean()
+
+
+@metric("RMSE", TARGET, LOWEST, "root mean squared error, in the units of the target")
+def rmse(predictive: Predictive, y: Tensor) -> Tensor:
+    """Root mean squared error of the predictive mean, √(1/N Σ_i (mean_i - y_i)²).
+
+    Examples:
+        >>> rmse(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([3.0, 4.0]))
+        tensor(3.5355)
+    """
+    y = numbers(predictive, y)
+    return (predictive.mean - y).square().mean().sqrt()
+
+
+@metric("coverage", SHARE, nearest(LEVEL), "share of targets inside their 90 % interval")
+def coverage(predictive: Predictive, y: Tensor, level: float = LEVEL) -> Tensor:
+    """Share of targets inside their central interval; calibrated noise gives `level`.
+
+        1/N Σ_i [low_i ≤ y_i ≤ high_i]
+
+    Examples:
+        >>> coverage(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([1.6, 1.7]))
+        tensor(0.5000)
+    """
+    y = numbers(predictive, y)
+    own = type(predictive).interval is Predictive.interval  # not one that was calibrated
+    if own and isinstance(predictive.marginals, Normal) and 0 < level < 1:
+        # The same rows without the search for their quantiles, which takes long for many.
+        below = predictive.cdf(y)
+        return ((2 * below - 1).abs() <= level).to(below.dtype).mean()
+    low, high = predictive.interval(level)
+    return ((low <= y) & (y <= high)).to(low.dtype).mean()
+
+
+@metric("pinball", TARGET, LOWEST, "loss of the 90 % quantile, in the units of the target")
+def pinball(predictive: Predictive, y: Tensor, probability: float = LEVEL) -> Tensor:
+    """Pinball loss of a quantile q_i, least on average for the true one.
+
+        1/N Σ_i max(probability (y_i - q_i), (1 - probability) (q_i - y_i))
+
+    Examples:
+        >>> pinball(Predictive(Normal(torch.zeros(1, 2), 1.0)), torch.tensor([1.0, -1.0]), 0.5)
+        tensor(0.5000)
+    """
+    gap = numbers(predictive, y) - predictive.quantile(probability)
+    return torch.maximum(probability * gap, (probability - 1) * gap).mean()
