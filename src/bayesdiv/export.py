@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -170,11 +171,12 @@ def _metadata(
     for name, tensor in sorted(graph.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return {
+    columns = () if graph.encoded is None else graph.encoded.columns
+    told = {
         "bayesdiv": __version__,
         "inputs": {name: _shape(leaf) for name, leaf in zip(names, leaves, strict=True)},
         "outputs": {name: _shape(tensor) for name, tensor in found.items()},
-        "columns": [] if graph.encoded is None else graph.encoded.described(),
+        "columns": [{"kind": type(one).__name__.lower(), **asdict(one)} for one in columns],
         "target": asdict(served.units),
         "classes": list(classes),
         "likelihood": type(served.likelihood).__name__,
@@ -184,6 +186,7 @@ def _metadata(
         "precision": repr(graph.precision),
         "weights_sha256": digest.hexdigest(),
     }
+    return dict(json.loads(json.dumps(told)))  # lists, as a file has them
 
 
 def _shape(tensor: Tensor) -> dict[str, Any]:

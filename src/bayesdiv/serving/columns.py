@@ -1,8 +1,7 @@
 """Rows of a table as they are written down, and how the graph itself encodes them."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -71,10 +70,3 @@ class Encoded(nn.Module):
             pieces += [piece] if column.fill is None else [piece, missing.to(self.dtype)]
             fine = fine & known.squeeze(-1)
         return torch.cat(pieces, -1), fine
-
-    def described(self) -> list[dict[str, object]]:
-        """The columns for people and programs that call the graph."""
-        kinds = {Number: "number", Category: "category"}
-        told = [{"kind": kinds[type(column)], **asdict(column)} for column in self.columns]
-        whole: list[dict[str, object]] = json.loads(json.dumps(told))  # lists, as a file has them
-        return whole

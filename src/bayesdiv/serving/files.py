@@ -74,21 +74,13 @@ def shared(program: ExportedProgram) -> None:
         random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if node.op != "call_function" or node.is_impure() or random:
             continue
-        key = (node.target, _hashable(node.args), _hashable(node.kwargs))
-        first = known.setdefault(key, node)
+        # Nodes are written by their names, which are their own.
+        first = known.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
         if first is not node and node not in results:
             node.replace_all_uses_with(first)
             graph.erase_node(node)
     graph.eliminate_dead_code()
     program.graph_module.recompile()
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return (type(value).__name__, *map(_hashable, value))
-    if isinstance(value, Mapping):
-        return tuple((key, _hashable(each)) for key, each in sorted(value.items()))
-    return value if isinstance(value, Node) else (type(value).__name__, str(value))
 
 
 def pt2(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]) -> bytes:

@@ -1,19 +1,20 @@
 """One module from raw inputs to named outputs, over draws that were kept."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from bayesdiv import outliers
 from bayesdiv.calibration.conformal import Saved
 from bayesdiv.calibration.intervals import Central, Intervals, tail
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
-from bayesdiv.draws import Inputs, Outputs, Weights, called, tensor_of
+from bayesdiv.draws import Outputs, Weights, tensor_of
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.placeholders import dtype_of, place
@@ -124,39 +125,50 @@ class Graph(nn.Module):
         super().__init__()
         self.served, self.likelihood = served, served.likelihood  # the latter is registered
         self.encoded, self.precision, self.inputs = encoded, precision, inputs
-        self.bare = _Bare(net, outputs)
+        self.outputs, self.net = outputs or tensor_of, plain(net).cpu().eval()
         self.samples = len(weights[0]) if weights else 1
         units = [served.units.loc, served.units.scale]
         self.register_buffer("units", torch.tensor(units, dtype=torch.float64))
-        pairs = [
-            (entry, drawn)
-            for module, drawn in zip(bayesian_modules(net), weights, strict=True)
-            for entry in module.layout.entries
-        ]
-        for at, (entry, drawn) in enumerate(pairs):
-            piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
-            for draw, flat in enumerate(piece):  # a buffer for each tensor of each draw, packed
-                for part, tensor in enumerate(self.precision.packed(entry.shaped(flat))):
-                    self.register_buffer(f"w{at}_{draw}_{part}", tensor.contiguous().clone())
+        self.places: list[tuple[list[str], torch.dtype]] = []  # of each tensor: its names and dtype
+        paths = {id(module): path for path, module in reversed(list(net.named_modules()))}
+        for module, drawn in zip(bayesian_modules(net), weights, strict=True):
+            for entry in module.layout.entries:
+                piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
+                self._keep(precision.packed(entry.shaped(flat)) for flat in piece)
+                names = [f"{paths[id(module)]}.{name}".lstrip(".") for name in entry.names]
+                owners = [place(self.net, name) for name in names]
+                self.places.append((names, dtype_of(*owners[0])))
+                for owner, last in owners:
+                    del owner._parameters[last]
 
-    def _draw(self, draw: int) -> list[Tensor]:
-        """The weights of one draw, in the order of the places in the network."""
-        found = []
-        for at, dtype in enumerate(self.bare.dtypes):
-            names = (f"w{at}_{draw}_{part}" for part in range(2))
-            packed = tuple(self.get_buffer(name) for name in names if name in self._buffers)
-            found.append(self.precision.unpacked(packed).to(dtype))
+    def _keep(self, packed: Iterable[tuple[Tensor, ...]]) -> None:
+        """A buffer for each part of each draw of a tensor."""
+        for draw, parts in enumerate(packed):
+            for part, tensor in enumerate(parts):
+                name = f"w{len(self.places)}_{draw}_{part}"
+                self.register_buffer(name, tensor.contiguous().clone())
+
+    def _drawn(self, draw: int) -> dict[str, Tensor]:
+        """The weights of one draw, by all their names in the network."""
+        found: dict[str, Tensor] = {}
+        for at, (names, dtype) in enumerate(self.places):
+            parts = (self._buffers.get(f"w{at}_{draw}_{part}") for part in range(2))
+            packed = tuple(part for part in parts if part is not None)
+            found |= dict.fromkeys(names, self.precision.unpacked(packed).to(dtype))
         return found
 
     def forward(self, *given: Tensor) -> dict[str, Tensor]:
         """Named outputs of raw inputs; NaN in rows that cannot be encoded."""
         fine: Tensor | None = None
-        inputs: Inputs = given[0] if len(given) == 1 else given
         if self.encoded is not None:
             inputs, fine = self.encoded(given[0])
-        if self.inputs is not None:
-            inputs = dict(zip(self.inputs, given, strict=True))
-        each = [self.bare.with_weights(self._draw(draw), inputs) for draw in range(self.samples)]
+            given = (inputs,)
+        named = None if self.inputs is None else dict(zip(self.inputs, given, strict=True))
+        given = given if named is None else ()
+        each = [
+            self.outputs(functional_call(self.net, self._drawn(k), given, named, tie_weights=False))
+            for k in range(self.samples)
+        ]
         found = self.served(torch.stack(each), self.get_buffer("units"))
         if fine is None:
             return found
@@ -165,34 +177,3 @@ class Graph(nn.Module):
                 whole = fine.reshape(-1, *(1,) * (values.dim() - 1))
                 found[name] = values.where(whole, math.nan)
         return found
-
-
-class _Bare(nn.Module):
-    """The network without its random weights, to be called with those of a draw."""
-
-    def __init__(self, net: nn.Module, outputs: Outputs | None) -> None:
-        super().__init__()
-        self.outputs = outputs or tensor_of
-        self.net = plain(net).cpu().eval()
-        self.places: list[list[tuple[nn.Module, str]]] = []  # of each tensor, by all its names
-        self.dtypes: list[torch.dtype] = []
-        paths = {id(module): path for path, module in reversed(list(net.named_modules()))}
-        for module in bayesian_modules(net):
-            inside = self.net.get_submodule(paths[id(module)])
-            for entry in module.layout.entries:
-                owners = [place(inside, name) for name in entry.names]
-                self.dtypes.append(dtype_of(*owners[0]))
-                for owner, last in owners:
-                    del owner._parameters[last]
-                self.places.append(owners)
-
-    def with_weights(self, weights: Sequence[Tensor], inputs: Inputs) -> Tensor:
-        try:
-            for owners, tensor in zip(self.places, weights, strict=True):
-                for owner, last in owners:
-                    owner.__dict__[last] = tensor
-            return self.outputs(called(self.net, inputs))
-        finally:
-            for owners in self.places:
-                for owner, last in owners:
-                    owner.__dict__.pop(last, None)

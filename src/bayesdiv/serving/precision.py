@@ -1,7 +1,6 @@
 """Which draws go into a file, and how many bits of each."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +13,6 @@ from bayesdiv.prediction import predict_at
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the mixture, where distribution functions are compared
 
 
-class Precision(Protocol):
-    """A way to store one weight tensor of one draw."""
-
-    def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
-        """What is stored."""
-
-    def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
-        """The tensor again, up to rounding, by operations of the graph."""
-
-
 @dataclass(frozen=True)
 class Rounded:
     """Weights in another dtype, such as bfloat16 or float16: half the file.
@@ -34,9 +23,11 @@ class Rounded:
     dtype: torch.dtype = torch.float32
 
     def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        """What is stored."""
         return (tensor.to(self.dtype),)
 
     def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
+        """The tensor again, up to rounding, by operations of the graph."""
         return packed[0].float()
 
 
@@ -61,7 +52,10 @@ class Int8:
         return packed[0] if len(packed) == 1 else packed[0].float() * packed[1]
 
 
-def rounded(net: torch.nn.Module, weights: Weights, precision: Precision) -> Weights:
+Precision = Rounded | Int8  # how a weight tensor of a draw is stored
+
+
+def rounded(net: nn.Module, weights: Weights, precision: Precision) -> Weights:
     """The draws as a file of this precision gives them back, for `predict_at`."""
     return tuple(
         torch.stack([
