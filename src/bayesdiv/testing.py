@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import gradcheck
 from torch.distributions import Distribution, Laplace, MultivariateNormal, Normal
 
 from bayesdiv.divergence import closed_form
@@ -14,6 +16,7 @@ from bayesdiv.divergence.estimators import Exact, MonteCarlo
 from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.model.posteriors.base import PosteriorFor
 from bayesdiv.predictive import Predictive
+from bayesdiv.quantiles import is_discrete
 
 Pair = tuple[Distribution, Distribution]
 _GROUPS = 20  # of samples, whose spread is the error of their mean
@@ -47,34 +50,33 @@ def check_divergence(
         priors = [*map(Normal, off[:3], unit[:3]), Laplace(off[3], unit[3])]
         pairs = list(zip(map(Normal, loc, scale), priors, strict=True))
     for q, p in pairs:
-        dense = _check_value(divergence, q, p)
-        if math.isfinite(dense):
-            _check_samples(divergence, q, p, dense, samples)
+        value = _check_value(divergence, q, p)
+        if math.isfinite(value):
+            _check_samples(divergence, q, p, value, samples)
             if isinstance(q, Normal):
                 _check_gradient(divergence, q, p)
 
 
-def _require(holds: bool | Tensor, subject: object, what: str) -> None:
+def _require(subject: object, holds: bool | Tensor, what: str) -> None:
     if not bool(holds):
         raise AssertionError(f"{subject} {what}")
 
 
 def _check_value(divergence: Divergence, q: Distribution, p: Distribution) -> float:
     """Zero, positive, bounded and symmetric by dense integration, as by the closed form."""
-    measure, pair = Quadrature(), f"for {q} against {p}"
+    require, measure, pair = partial(_require, divergence), Quadrature(), f"for {q} against {p}"
     value, own = measure(divergence, q, p).item(), measure(divergence, q, q).item()
-    _require(abs(own) < 1e-9, divergence, f"must be 0 for equal distributions, got {own} for {q}")
-    _require(value > -1e-9, divergence, f"must not be negative, got {value} {pair}")
+    require(abs(own) < 1e-9, f"must be 0 for equal distributions, got {own} for {q}")
+    require(value > -1e-9, f"must not be negative, got {value} {pair}")
     bound = math.inf if divergence.bound is None else divergence.bound
-    _require(value <= bound + 1e-9, divergence, f"exceeds its bound {bound}: {value} {pair}")
-    if divergence.symmetric:
-        back = measure(divergence, p, q).item()
-        told = f"claims to be symmetric, got {value} {pair} and {back} the other way round"
-        _require(math.isclose(value, back, rel_tol=1e-7, abs_tol=1e-9), divergence, told)
-    if closed_form.find(divergence, q, p) is not None:
-        own = Exact()(divergence, q, p).item()
-        told = f"has a closed form that gives {own} {pair}, integration gives {value}"
-        _require(math.isclose(value, own, rel_tol=1e-5, abs_tol=1e-6), divergence, told)
+    require(value <= bound + 1e-9, f"exceeds its bound {bound}: {value} {pair}")
+    back = measure(divergence, p, q).item() if divergence.symmetric else value
+    same = math.isclose(value, back, rel_tol=1e-7, abs_tol=1e-9)
+    require(same, f"claims to be symmetric, got {value} {pair} and {back} the other way round")
+    known = closed_form.find(divergence, q, p) is not None
+    exact = Exact()(divergence, q, p).item() if known else value
+    same = math.isclose(value, exact, rel_tol=1e-5, abs_tol=1e-6)
+    require(same, f"has a closed form that gives {exact} {pair}, integration gives {value}")
     return value
 
 
@@ -90,18 +92,18 @@ def _check_samples(
     # The logarithm of a mean is biased by about half its relative variance.
     allowance = 5 * error + 1e-9 + (0.0 if divergence.linear else 5 * values.var().item())
     told = f"estimated from samples is {mean} ± {error} for {q} against {p}"
-    _require(abs(mean - dense) <= allowance, divergence, f"{told}, integration gives {dense}")
+    near = abs(mean - dense) <= allowance
+    _require(divergence, near, f"{told}, integration gives {dense}")
 
 
 def _check_gradient(divergence: Divergence, q: Normal, p: Distribution) -> None:
-    dense = _gradient(divergence, q, p, Quadrature())
-    pair = f"for {q} against {p}"
-    _require(dense.isfinite().all(), divergence, f"has a gradient of {dense} {pair}")
-    if closed_form.find(divergence, q, p) is not None:
-        own = _gradient(divergence, q, p, Exact())
-        told = f"has a closed form with gradient {own.tolist()} {pair}, integration gives "
-        same = torch.allclose(own, dense, rtol=1e-4, atol=1e-4)
-        _require(same, divergence, f"{told}{dense.tolist()}")
+    pair, dense = f"for {q} against {p}", _gradient(divergence, q, p, Quadrature())
+    _require(divergence, dense.isfinite().all(), f"has a gradient of {dense} {pair}")
+    known = closed_form.find(divergence, q, p) is not None
+    own = _gradient(divergence, q, p, Exact()) if known else dense
+    same = torch.allclose(own, dense, rtol=1e-4, atol=1e-4)
+    told = f"has a closed form with gradient {own.tolist()} {pair}, integration gives "
+    _require(divergence, same, f"{told}{dense.tolist()}")
 
 
 def _gradient(divergence: Divergence, q: Normal, p: Distribution, estimator: Estimator) -> Tensor:
@@ -117,8 +119,7 @@ def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
     The contract is `bayesdiv.model.posteriors.base.Posterior`. Checked are the shapes, of trials
     too; dtypes, single precision at least; that a seed repeats the draws; that gradients reach all
     parameters through the draws and are those of small differences; that `log_prob` is the density
-    of the draws; that marginals have the moments of the draws, and weights that do not depend on
-    each other; that the state dict holds all of it.
+    of the draws, and so are marginals; that the state dict holds all of it.
 
     A point, whose draws are all alike, has no density to check; nor has a posterior whose
     `log_prob` raises a ValueError.
@@ -137,18 +138,14 @@ def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
         for trials in ((), (_TRIALS,)):
             _check_shapes(make, *trials)
         for given, wanted in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
-            posterior = _made(make, given)
-            found = {parameter.dtype for parameter in posterior.parameters()}
+            found = {parameter.dtype for parameter in _made(make, given).parameters()}
             told = f"must have parameters of {wanted} for means of {given}, got {found}"
-            _require(found == {wanted}, make, told)
-            drawn = posterior.rsample(2, torch.bfloat16).dtype
-            told = f"must draw in the dtype asked for, got {drawn}"
-            _require(drawn == torch.bfloat16, make, told)
+            _require(make, found == {wanted}, told)
         _check_draws(make, _bent(make))
         one, other = _bent(make), _bent(make)
         other.load_state_dict(one.state_dict())
         told = "must have all that its draws depend on in its state dict"
-        _require(_same_draws(one, other), make, told)
+        _require(make, _same_draws(one, other), told)
         _check_density(make, _bent(make), samples)
 
 
@@ -174,20 +171,20 @@ def _same_draws(one: Any, other: Any) -> bool:
 
 
 def _check_shapes(make: PosteriorFor, *trials: int) -> None:
-    posterior = _made(make, torch.float64, *trials)
-    drawn, wanted = posterior.rsample(4), (4, *trials, _WEIGHTS)
+    posterior, wanted = _made(make, torch.float64, *trials), (4, *trials, _WEIGHTS)
 
-    def shaped(name: str, value: Tensor | None, right: tuple[int, ...]) -> None:
-        shape = right if value is None else tuple(value.shape)
-        _require(shape == right, make, f"must give {name} of shape {right}, got {shape}")
+    def shaped(name: str, found: tuple[int, ...], right: tuple[int, ...]) -> None:
+        _require(make, found == right, f"must give {name} of shape {right}, got {tuple(found)}")
 
-    shaped("rsample(4)", drawn, wanted)
-    shaped("mean", posterior.mean, wanted[1:])
-    shaped("log_prob", _density(posterior, drawn), wanted[:-1])
-    event = tuple(posterior.distribution().event_shape)
-    right = () if posterior.marginals() is not None else (_WEIGHTS,)
-    told = f"must give a distribution() of event shape {right}, got {event}"
-    _require(event == right, make, told)
+    drawn = posterior.rsample(4)
+    shaped("rsample(4)", drawn.shape, wanted)
+    shaped("mean", posterior.mean.shape, wanted[1:])
+    density = _density(posterior, drawn)
+    shaped("log_prob", wanted[:-1] if density is None else density.shape, wanted[:-1])
+    event = () if posterior.marginals() is not None else (_WEIGHTS,)
+    shaped("an event of distribution()", posterior.distribution().event_shape, event)
+    dtype = posterior.rsample(2, torch.bfloat16).dtype
+    _require(make, dtype == torch.bfloat16, f"must draw in the dtype asked for, got {dtype}")
 
 
 def _density(posterior: Any, weights: Tensor) -> Tensor | None:
@@ -201,28 +198,17 @@ def _density(posterior: Any, weights: Tensor) -> Tensor | None:
 
 
 def _check_draws(make: PosteriorFor, posterior: Any) -> None:
-    """Seeds, and gradients by the parameters against small differences along a random line."""
-    seed, step = torch.tensor(7), 1e-5
-    told = "must draw the same weights for the same seed"
-    _require(_same_draws(posterior, posterior), make, told)
-    parameters = list(posterior.parameters())
-    directions = [torch.randn_like(parameter) for parameter in parameters]
-    share = torch.randn(4, _WEIGHTS, dtype=torch.float64)
+    """Seeds, and gradients by the parameters against small differences."""
+    same = _same_draws(posterior, posterior)
+    _require(make, same, "must draw the same weights for the same seed")
 
-    def moved(by: float) -> Tensor:
-        with torch.no_grad():
-            for parameter, direction in zip(parameters, directions, strict=True):
-                parameter.add_(by * direction)
-        total: Tensor = (share * posterior.rsample(4, seed=seed)).sum()
-        return total
+    def drawn(*_: Tensor) -> Tensor:
+        return cast(Tensor, posterior.rsample(4, seed=torch.tensor(7)))
 
-    value = moved(0.0)
-    _require(value.requires_grad, make, "must let gradients through its draws")
-    gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
-    slope = sum((g * d).sum().item() for g, d in zip(gradients, directions, strict=True))
-    rise = (moved(step) - moved(-2 * step)).item() / (2 * step)
-    told = f"must have the gradient of its draws, got a slope of {slope} for a rise of {rise}"
-    _require(math.isclose(slope, rise, rel_tol=1e-4, abs_tol=1e-4), make, told)
+    _require(make, drawn().requires_grad, "must let gradients through its draws")
+    given = tuple(posterior.parameters())
+    same = gradcheck(drawn, given, raise_exception=False, check_undefined_grad=False)
+    _require(make, same, "must have the gradient of its draws: small differences have another")
 
 
 def _check_density(make: PosteriorFor, posterior: Any, samples: int) -> None:
@@ -234,20 +220,11 @@ def _check_density(make: PosteriorFor, posterior: Any, samples: int) -> None:
     # A Gaussian within the draws: what it weighs in them must be 1 in the mean.
     narrower = MultivariateNormal(drawn.mean(0), 0.5 * drawn.T.cov())
     _require_one(make, narrower.log_prob(drawn) - density)
-    joint, marginals = posterior.distribution().log_prob(drawn).detach(), posterior.marginals()
-    joint = joint if marginals is None else joint.sum(-1)
-    told = "must have the same density in log_prob and in distribution()"
-    _require(torch.allclose(joint, density, rtol=1e-6, atol=1e-6), make, told)
-    if marginals is None:
-        return
-    root, scale = math.sqrt(samples), marginals.stddev
-    away = ((drawn.mean(0) - marginals.mean) / scale).abs().max().item()
-    _require(away < 5 / root, make, f"has marginals whose mean is {away} scales off its draws'")
-    ratio = (drawn.std(0) / scale).log().abs().max().item()
-    _require(ratio < 10 / root, make, f"has marginals whose scale is e^{ratio} times its draws'")
-    tied = (drawn.T.corrcoef() - torch.eye(_WEIGHTS, dtype=drawn.dtype)).abs().max().item()
-    told = f"must return None for marginals() of weights that move together: they do, by {tied}"
-    _require(tied < 6 / root, make, told)
+    for name in ("distribution", "marginals"):
+        each = getattr(posterior, name)()
+        joint = density if each is None else each.log_prob(drawn).detach()
+        same = torch.allclose(joint.reshape(samples, -1).sum(-1), density, rtol=1e-6, atol=1e-6)
+        _require(make, same, f"must have the same density in log_prob and in {name}()")
 
 
 def _require_one(subject: object, log_weights: Tensor) -> None:
@@ -255,7 +232,7 @@ def _require_one(subject: object, log_weights: Tensor) -> None:
     weights = log_weights.exp()
     mean, error = weights.mean().item(), weights.std().item() / math.sqrt(len(weights))
     told = f"must have the density of its draws in log_prob: its integral is {mean} ± {error}"
-    _require(abs(mean - 1) <= 5 * error + 1e-9, subject, f"{told}, not 1")
+    _require(subject, abs(mean - 1) <= 5 * error + 1e-9, f"{told}, not 1")
 
 
 def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 20_000) -> None:
@@ -279,10 +256,10 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
         given = torch.randn(4, 5, outputs, requires_grad=True)
         conditional = likelihood(given)
         told = f"must return a distribution, got {type(conditional).__name__}"
-        _require(isinstance(conditional, Distribution), likelihood, told)
+        _require(likelihood, isinstance(conditional, Distribution), told)
         shape = tuple(conditional.batch_shape)
         told = f"must return batch shape (4, 5) for outputs of 4 draws and 5 rows, got {shape}"
-        _require(shape == (4, 5), likelihood, told)
+        _require(likelihood, shape == (4, 5), told)
         _check_targets(likelihood, conditional, given)
         predictive = Predictive(conditional)
         check = _check_classes if predictive.discrete else _check_numbers
@@ -290,47 +267,45 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
 
 
 def _check_targets(likelihood: nn.Module, conditional: Distribution, outputs: Tensor) -> None:
-    y = conditional.sample()[0]
+    require, y = partial(_require, likelihood), conditional.sample()[0]
     density = conditional.log_prob(y)
-    _require(density.isfinite().all(), likelihood, f"must have a finite density at {y[0]}")
+    require(density.isfinite().all(), f"must have a finite density at {y[0]}")
     learned = [outputs, *(p for p in likelihood.parameters() if p.requires_grad)]
     gradients = torch.autograd.grad(density.sum(), learned, materialize_grads=True)
     finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
-    _require(finite, likelihood, "must have finite gradients by its outputs and parameters")
-    _require(gradients[0].abs().sum() > 0, likelihood, "must let gradients reach its outputs")
+    require(finite, "must have finite gradients by its outputs and parameters")
+    require(gradients[0].abs().sum() > 0, "must let gradients reach its outputs")
 
 
 def _check_classes(likelihood: nn.Module, predictive: Predictive, drawn: Tensor) -> None:
-    classes = predictive.probabilities.shape[-1]
     shares = predictive.probabilities.detach()
-    counted = nn.functional.one_hot(drawn.long(), classes).double().mean(0)
+    counted = nn.functional.one_hot(drawn.long(), shares.shape[-1]).double().mean(0)
     error = (shares * (1 - shares) / len(drawn)).sqrt() + 1e-4
     told = "must have class probabilities that are the shares of its samples"
-    _require(((counted - shares).abs() < 6 * error).all(), likelihood, told)
+    _require(likelihood, ((counted - shares).abs() < 6 * error).all(), told)
     told = "must have the logarithm of its class probabilities as its density"
-    for label in range(classes):
-        density = predictive.log_prob(torch.full(drawn.shape[1:], label)).exp()
-        _require(torch.allclose(density, shares[..., label], atol=1e-4), likelihood, told)
+    for label, share in enumerate(shares.unbind(-1)):
+        density = predictive.log_prob(torch.full(share.shape, label)).exp()
+        _require(likelihood, torch.allclose(density, share, atol=1e-4), told)
 
 
 def _check_numbers(likelihood: nn.Module, predictive: Predictive, drawn: Tensor) -> None:
-    root, counts = math.sqrt(len(drawn)), getattr(predictive.conditional.support, "is_discrete", 0)
-    mean, variance = predictive.mean.detach(), predictive.variance.detach()
+    require, counts = partial(_require, likelihood), is_discrete(predictive.marginals)
+    root, mean, variance = len(drawn) ** 0.5, predictive.mean.detach(), predictive.variance.detach()
     if bool(variance.isfinite().all()):
         away = ((drawn.mean(0) - mean) / variance.sqrt()).abs().max().item()
-        _require(away < 6 / root, likelihood, f"has a mean that is {away} scales off its samples'")
+        require(away < 6 / root, f"has a mean that is {away} scales off its samples'")
         fourth = (drawn - mean).square().std(0) / root
         off = ((drawn.var(0) - variance).abs() / fourth).max().item()
-        _require(off < 12, likelihood, f"has a variance that is {off} errors off its samples'")
+        require(off < 12, f"has a variance that is {off} errors off its samples'")
     for level in (0.5, 0.9):
         low, high = predictive.interval(level)
         share = ((low <= drawn) & (drawn <= high)).double().mean().item()
-        least, most = level - 0.01, 1.0 if counts else level + 0.01
-        told = f"must have {level:.0%} of its samples in that interval, got {share:.1%}"
-        _require(least <= share <= most, likelihood, told)
+        inside = level - 0.01 <= share <= (1.0 if counts else level + 0.01)
+        require(inside, f"must have {level:.0%} of its samples in that interval, got {share:.1%}")
     # The density against the samples: weighted to be even over an interval they have mean 1.
     low, high = (end.detach() for end in predictive.interval(0.8))
-    some, width = drawn[:2000], high - low + (1 if counts else 0)
+    some, width = drawn[:2000], high - low + counts
     density = torch.stack([predictive.log_prob(y) for y in some]).detach()
     log_even = torch.where((low <= some) & (some <= high), -width.log(), -math.inf)
     _require_one(likelihood, (log_even.reshape(*density.shape, -1).sum(-1) - density).flatten())
