@@ -80,8 +80,7 @@ def export(
         outputs: the tensor out of what the network returns, see `draws`.
 
     Examples:
-        >>> import json, tempfile
-        >>> import bayesdiv as bd
+        >>> import tempfile
         >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     made = export(net, bd.Gaussian(), torch.zeros(2, 3), f"{folder}/net.pt2", samples=2)

@@ -28,7 +28,6 @@ def mutual_information(predictive: Predictive) -> Tensor:
     For numbers it is that of Gaussians with these variances.
 
     Examples:
-        >>> from torch.distributions import Normal
         >>> mutual_information(Predictive(Normal(torch.tensor([[0.0], [2.0]]), 1.0)))
         tensor([0.3466])
     """
@@ -44,7 +43,6 @@ def entropy(predictive: Predictive) -> Tensor:
     outputs.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> entropy(Predictive(Bernoulli(torch.tensor([[0.5, 1.0]]))))
         tensor([0.6931, 0.0000])
     """
@@ -81,7 +79,6 @@ def features(
         batch_size: rows at a time, for data that do not fit at once.
 
     Examples:
-        >>> import bayesdiv as bd
         >>> network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
         >>> net = bd.bayesianize(network, bd.FanIn())
         >>> features(net, torch.zeros(5, 3), net.module[1]).shape

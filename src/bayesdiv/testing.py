@@ -40,8 +40,7 @@ def check_divergence(
         samples: Monte Carlo draws per pair.
 
     Examples:
-        >>> from bayesdiv import JSA
-        >>> check_divergence(JSA(alpha=0.3))
+        >>> check_divergence(bd.JSA(alpha=0.3))
     """
     if pairs is None:
         loc, scale, unit, off = torch.tensor(
@@ -130,8 +129,7 @@ def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
         samples: draws for the checks of moments and density.
 
     Examples:
-        >>> from bayesdiv import MeanField
-        >>> check_posterior(MeanField)
+        >>> check_posterior(bd.MeanField)
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -248,8 +246,7 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
         samples: targets drawn per row.
 
     Examples:
-        >>> from bayesdiv import Poisson
-        >>> check_likelihood(Poisson())
+        >>> check_likelihood(bd.Poisson())
     """
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -18,29 +18,17 @@ What is learned is a few numbers: `state()` gives them as plain values for a JSO
 `Saved.from_state` makes the same calibration of them again.
 """
 
-from bayesdiv.calibration.conformal import Saved
-from bayesdiv.calibration.intervals import (
+from bayesdiv.calibration.conformal import (
     Central,
     FoldIntervals,
     Intervals,
     Quantiles,
+    Saved,
     Scaled,
     Score,
 )
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Levels, Promised, Sets
 
-__all__ = [
-    "Central",
-    "FoldIntervals",
-    "Intervals",
-    "Levels",
-    "Promised",
-    "Quantiles",
-    "Saved",
-    "Scaled",
-    "Score",
-    "Sets",
-    "Spread",
-    "Temperature",
-]
+__all__ = ["Central", "FoldIntervals", "Intervals", "Levels", "Promised", "Quantiles", "Saved"]
+__all__ += ["Scaled", "Score", "Sets", "Spread", "Temperature"]

@@ -1,7 +1,8 @@
-"""What all calibration shares: numbers that can be saved, ranks, and thresholds by groups."""
+"""Conformal thresholds by groups, and intervals of numbers, from held-out rows or by folds."""
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import ClassVar, Self
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from bayesdiv.predictive import Predictive
 
+Ends = tuple[Tensor, Tensor]  # of intervals
 MOST_GROUPS = 1 << 20  # larger numbers are names, such as those of customers
 
 
@@ -124,3 +126,208 @@ def one_per_row(predictive: Predictive, y: Tensor) -> Tensor:
     if len(shape) != 2:
         raise ValueError(f"calibration needs batch shape (samples, rows), got {shape}")
     return predictive.checked(y)
+
+
+class Score(Saved, ABC):
+    """How unusual a number is for its prediction, and which numbers are no more unusual than that.
+
+    Any score keeps the promise; a good one makes intervals short. The scores and ends of intervals
+    have the shape of the targets.
+    """
+
+    @abstractmethod
+    def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
+        """The score of each target; larger ones are less usual."""
+
+    @abstractmethod
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
+        """Both ends of the numbers whose score is at most `largest`, one or one per row."""
+
+
+@dataclass(frozen=True)
+class Scaled(Score):
+    """Distance to the predictive mean, in predictive standard deviations.
+
+    |y - mean| / √variance ≤ r   ⟺   mean - r √variance ≤ y ≤ mean + r √variance
+    """
+
+    def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
+        variance = predictive.variance.double()
+        wrong = variance[~((variance > 0) & variance.isfinite())]
+        if wrong.numel():
+            raise ValueError(
+                "scaled intervals need a positive, finite predictive variance, got "
+                f"{wrong[0].item()}: use Quantiles() for a likelihood without one"
+            )
+        return (y - predictive.mean.double()).abs() / variance.sqrt()
+
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
+        mean = predictive.mean
+        reach = largest * predictive.variance.double().sqrt()
+        return _widened(mean.double() - reach, mean.double() + reach, mean)
+
+
+@dataclass(frozen=True)
+class Quantiles(Score):
+    """Distance beyond the predictive interval, negative inside it: conformalised quantiles.
+
+        max(low - y, y - high) ≤ r   ⟺   low - r ≤ y ≤ high + r
+
+    Ends that would change places meet half way.
+    """
+
+    def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
+        low, high = (end.double() for end in predictive.interval(level))
+        return torch.maximum(low - y, y - high)
+
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
+        low, high = predictive.interval(level)
+        # An infinite threshold has no middle to meet in, nor any need of one.
+        least = torch.maximum(largest, (low.double() - high.double()) / 2)
+        return _widened(low.double() - least, high.double() + least, low)
+
+
+@dataclass(frozen=True)
+class Central(Score):
+    """Distance to the median in probability: intervals stay where the likelihood has its support.
+
+        |F(y) - ½| ≤ r   ⟺   F⁻¹(½ - r) ≤ y ≤ F⁻¹(½ + r)
+
+    F is the predictive distribution function, so that positive targets keep positive ends.
+    """
+
+    def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
+        return (predictive.cdf(y.double()) - 0.5).abs()
+
+    def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:
+        mean = predictive.mean
+        every = largest.expand_as(mean)
+        low, high = torch.full_like(mean, -math.inf), torch.full_like(mean, math.inf)
+        for value in largest.unique().tolist():
+            below = tail(value)
+            if below > 0:
+                low = predictive.quantile(below).where(every == value, low)
+                high = predictive.quantile(1 - below).where(every == value, high)
+        slack = 4 * torch.finfo(mean.dtype).eps  # of each end: a positive one stays positive
+        return low - slack * low.abs(), high + slack * high.abs()
+
+
+def tail(largest: float) -> float:
+    """½ - r, less by more than quantiles are rounded by: ties stay inside."""
+    return (0.5 - largest) * (1 - 1e-9) - 1e-15
+
+
+def _widened(low: Tensor, high: Tensor, like: Tensor) -> Ends:
+    """The ends in the dtype of `like`, moved apart by rounding's worth."""
+    # The calibration row of the threshold must not fall out, nor the many that are equal to it.
+    slack = 4 * torch.finfo(like.dtype).eps * torch.maximum(low.abs(), high.abs())
+    slack = slack.nan_to_num(posinf=0.0)
+    return (low - slack).to(like.dtype), (high + slack).to(like.dtype)
+
+
+@dataclass(frozen=True)
+class Intervals(Saved):
+    """Intervals of numbers that hold a new target with probability `level` or more.
+
+    The promise of `bayesdiv.calibration`: whatever the model, on average, for exchangeable rows.
+    Several outputs have a threshold and a promise each.
+
+    Examples:
+        >>> held_out = Predictive(Normal(torch.zeros(1, 9), 0.5))
+        >>> intervals = Intervals.fit(held_out, torch.arange(1.0, 10.0), level=0.8)
+        >>> intervals(Predictive(Normal(torch.tensor([[20.0]]), 0.25)))
+        (tensor([16.0000]), tensor([24.0000]))
+    """
+
+    level: float
+    score: Score
+    thresholds: Tensor  # one per group, (groups, …outputs)
+
+    @classmethod
+    def fit(
+        cls,
+        predictive: Predictive,
+        y: Tensor,
+        level: float = 0.9,
+        *,
+        score: Score | None = None,
+        groups: Tensor | None = None,
+    ) -> Self:
+        """Choose the thresholds on rows that took no part in training.
+
+        The score is `Scaled()` by default; `groups`, a number from 0 per row, makes the promise
+        hold within each group.
+        """
+        if predictive.discrete:
+            raise ValueError("intervals need targets that are numbers, got classes: use Sets")
+        score = score or Scaled()
+        y = one_per_row(predictive, y)
+        found = score.scores(predictive, y, level) if len(y) else y.double()
+        return cls(level, score, thresholds_of(found, level, groups))
+
+    def __call__(self, predictive: Predictive, groups: Tensor | None = None) -> Ends:
+        """Both ends for each new row; infinite in a group with too few calibration rows."""
+        largest = chosen(self.thresholds, groups, predictive.mean.device)
+        return self.score.interval(predictive, largest, self.level)
+
+
+@dataclass(frozen=True)
+class FoldIntervals(Saved):
+    """Intervals by CV+ (Barber et al. 2021), for tables too small to hold rows out of.
+
+    One model per fold, trained without it. With s_i the score of row i under the model that has not
+    seen it, and [l_i(x), u_i(x)] what that model says has a score of at most s_i at a new x,
+
+        [k-th largest of all l_i(x), k-th smallest of all u_i(x)],   k = ⌈(n + 1) · level⌉
+
+    The promise is weaker than that of `Intervals`: with K equal folds of n rows, a target lies
+    inside with probability 1 - 2(1 - level) - min(2(1 - 1/K)/(n/K + 1), (1 - K/n)/(K + 1)) or more.
+    In practice it is near `level`; every row is both learned from and calibrated on.
+
+    Examples:
+        >>> folds = [(Predictive(Normal(torch.zeros(1, 5), 1.0)), torch.arange(5.0) + k) for k in (0, 1)]
+        >>> intervals = FoldIntervals.fit(folds, level=0.8)
+        >>> intervals([Predictive(Normal(torch.full((1, 1), mean), 1.0)) for mean in (0.0, 10.0)])
+        (tensor([-3.0000]), tensor([14.0000]))
+    """  # noqa: E501
+
+    level: float
+    score: Score  # `Scaled` or `Quantiles`
+    scores: Tensor  # of all rows
+    folds: Tensor  # the number of each row's fold
+
+    @property
+    def promised(self) -> float:
+        """The probability that is promised whatever the models: 0 where nothing is."""
+        n, k = len(self.folds), int(self.folds.max()) + 1
+        less = min(2 * (1 - 1 / k) / (n / k + 1), (1 - k / n) / (k + 1))
+        return max(0.0, 1 - 2 * (1 - self.level) - less)
+
+    @classmethod
+    def fit(
+        cls,
+        folds: Sequence[tuple[Predictive, Tensor]],
+        level: float = 0.9,
+        *,
+        score: Score | None = None,
+    ) -> Self:
+        """Rank all rows: what the model that was trained without a fold predicts, and targets."""
+        score = score or Scaled()
+        found = [score.scores(each, one_per_row(each, y), level) for each, y in folds]
+        if len(found) < 2:
+            raise ValueError(f"there must be two folds or more, got {len(found)}")
+        places = [torch.full((len(own),), k) for k, own in enumerate(found)]
+        return cls(level, score, torch.cat(found), torch.cat(places))
+
+    def __call__(self, predictives: Sequence[Predictive]) -> Ends:
+        """Both ends for each new row, from what the model of each fold predicts for it."""
+        pairs = [
+            self.score.interval(each, own.unsqueeze(1).to(each.mean.device), self.level)
+            for k, each in enumerate(predictives)
+            for own in (self.scores[self.folds == k],)
+        ]
+        low, high = (torch.cat(ends) for ends in zip(*pairs, strict=True))  # (n, rows, …)
+        wanted = rank(len(low), self.level)
+        if wanted > len(low):
+            return torch.full_like(low[0], -math.inf), torch.full_like(high[0], math.inf)
+        return low.sort(0).values[-wanted], high.sort(0).values[wanted - 1]

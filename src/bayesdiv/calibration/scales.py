@@ -25,7 +25,6 @@ class Temperature(Saved):
         p(y = c | x) = 1/S Σ_s softmax(f_s(x) / temperature)_c
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> sure = Predictive(Bernoulli(logits=torch.full((1, 4), 8.0)))
         >>> temperature = Temperature.fit(sure, torch.tensor([1, 1, 1, 0]))
         >>> temperature(sure).probabilities[0]
@@ -57,7 +56,6 @@ class Spread(Saved):
     It works on draws, and so for any posterior and any likelihood; 0 is the network at its mean.
 
     Examples:
-        >>> import bayesdiv as bd
         >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
         >>> halved = Spread(0.5)(net, bd.draw_weights(net, 10))
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), halved).samples

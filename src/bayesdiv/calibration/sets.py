@@ -6,8 +6,16 @@ from typing import Self, cast
 import torch
 from torch import Tensor
 
-from bayesdiv.calibration.conformal import Saved, chosen, one_per_row, thresholds_of
-from bayesdiv.calibration.intervals import Central, Intervals, Scaled, Score
+from bayesdiv.calibration.conformal import (
+    Central,
+    Intervals,
+    Saved,
+    Scaled,
+    Score,
+    chosen,
+    one_per_row,
+    thresholds_of,
+)
 from bayesdiv.predictive import Predictive
 
 SHARE = 0.0  # of its own probability that counts: the likeliest class is in every set
@@ -26,7 +34,6 @@ class Sets(Saved):
     with 1 the sets are largest.
 
     Examples:
-        >>> from torch.distributions import Categorical
         >>> probs = torch.tensor([0.7, 0.2, 0.1])
         >>> held_out = Predictive(Categorical(probs.expand(1, 4, 3)))
         >>> sets = Sets.fit(held_out, torch.tensor([0, 0, 1, 0]), level=0.8, share=1.0)

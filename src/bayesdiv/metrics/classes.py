@@ -60,7 +60,6 @@ def accuracy(predictive: Predictive, y: Tensor) -> Tensor:
         1/N Σ_i [y_i = argmax_c p_ic],   p_ic = 1/S Σ_s p(c | x_i, w_s)
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> accuracy(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.5000)
     """
@@ -77,7 +76,6 @@ def brier(predictive: Predictive, y: Tensor) -> Tensor:
         1/N Σ_i Σ_c (p_ic - [y_i = c])²
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> brier(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.6500)
     """
@@ -95,7 +93,6 @@ def brier_parts(predictive: Predictive, y: Tensor, bins: int = 15) -> BrierParts
     sum exact.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.9, 0.9, 0.1, 0.1]])))
         >>> brier_parts(predictive, torch.tensor([1, 0, 0, 0])).resolution
         tensor(0.1250)
@@ -130,7 +127,6 @@ def ece(predictive: Predictive, y: Tensor, bins: int = 15) -> Tensor:
     ((k-1)/K, k/K], and an empty one adds nothing.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> ece(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.4500)
     """
@@ -142,7 +138,6 @@ def reliability(predictive: Predictive, y: Tensor, bins: int = 15) -> Reliabilit
     """Mean confidence, accuracy and count of each bin of `ece`, (bins,) each.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.9, 0.2]])))
         >>> reliability(predictive, torch.tensor([1, 1]), bins=2).accuracy
         tensor([   nan, 0.5000])
@@ -158,7 +153,6 @@ def auroc(predictive: Predictive, y: Tensor) -> Tensor:
         P(p_i1 > p_j1) + ½ P(p_i1 = p_j1)   for random i of class 1 and j of class 0
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.1, 0.4, 0.3, 0.8]])))
         >>> auroc(predictive, torch.tensor([0, 0, 1, 1]))
         tensor(0.7500)
@@ -176,7 +170,6 @@ def roc(predictive: Predictive, y: Tensor) -> Roc:
     """True against false positive rate at every threshold; class 1 of two is positive.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.1, 0.4, 0.3, 0.8]])))
         >>> roc(predictive, torch.tensor([0, 0, 1, 1])).true_positive_rate
         tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000])
@@ -195,7 +188,6 @@ def confusion(predictive: Predictive, y: Tensor) -> Tensor:
     """How many targets of each class (row) were called which class (column), (C, C).
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> confusion(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor([[0, 0],
                 [1, 1]])
@@ -213,7 +205,6 @@ def false_negative_rate(predictive: Predictive, y: Tensor) -> Tensor:
         false negatives / (false negatives + true positives)
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.9, 0.2, 0.6, 0.1]])))
         >>> false_negative_rate(predictive, torch.tensor([1, 1, 1, 0]))
         tensor(0.3333)
@@ -232,7 +223,6 @@ def risk_coverage(predictive: Predictive, y: Tensor) -> RiskCoverage:
     order, on average.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> predictive = Predictive(Bernoulli(torch.tensor([[0.9, 0.2, 0.6]])))
         >>> risk_coverage(predictive, torch.tensor([1, 0, 0])).risk
         tensor([0.0000, 0.0000, 0.3333])
@@ -252,7 +242,6 @@ def aurc(predictive: Predictive, y: Tensor) -> Tensor:
     """Area under the risk-coverage curve, 1/N Σ_k risk_k.
 
     Examples:
-        >>> from torch.distributions import Bernoulli
         >>> aurc(Predictive(Bernoulli(torch.tensor([[0.9, 0.2, 0.6]]))), torch.tensor([1, 0, 0]))
         tensor(0.1111)
     """

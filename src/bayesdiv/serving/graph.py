@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bayesdiv import outliers
-from bayesdiv.calibration.conformal import Saved
-from bayesdiv.calibration.intervals import Central, Intervals, tail
+from bayesdiv.calibration.conformal import Central, Intervals, Saved, tail
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
 from bayesdiv.draws import Outputs, Weights, tensor_of
