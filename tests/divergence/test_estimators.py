@@ -28,7 +28,7 @@ from torch.distributions import (
 
 import bayesdiv as bd
 from bayesdiv.compute.backend import prepare
-from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG, joint_jsa
+from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
 from bayesdiv.divergence.base import Points
 from bayesdiv.divergence.estimators import NoExactForm
 
@@ -366,7 +366,10 @@ def test_joint_js_a_saturates():
     torch.manual_seed(0)
     for count, share in ((1, 0.044), (10, 0.346), (100, 0.975)):
         q = Normal(torch.full((count,), 0.5), 1.0)
-        joint = joint_jsa(0.5, q, P, samples=50_000)
+        drawn = q.sample((50_000,))
+        logs = [each.log_prob(drawn).sum(-1) for each in (q, P)]
+        points = Points(*logs, torch.tensor(1 / 50_000).log())
+        joint = bd.JSA(0.5).estimate(points, points)
         assert joint.item() / math.log(2) == pytest.approx(share, abs=6e-3)
 
 

@@ -20,9 +20,9 @@ from torch.distributions import Distribution
 
 from bayesdiv.compute import table
 from bayesdiv.compute.reference import Total, TotalRule
+from bayesdiv.divergence.arithmetic import Mixture
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.one_sided import Mixture
 
 MANY = 1 << 16  # below, plain operations take a millisecond: no compiler is started for them
 SOURCE = Path(__file__).with_name("native.c")

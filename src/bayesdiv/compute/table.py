@@ -18,18 +18,17 @@ from torch.linalg import vecdot
 from bayesdiv.compute.devices import compiling, traced
 from bayesdiv.compute.reference import Total, TotalRule
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence
-from bayesdiv.divergence.closed_form import Prepared, Rule
-from bayesdiv.divergence.gaussian import Standard, Terms, alpha_of, one_pass
-from bayesdiv.divergence.one_sided import (
+from bayesdiv.divergence.arithmetic import (
+    Arithmetic,
     Mixture,
-    Number,
     OneSided,
     equally_spaced,
     one_sided,
-    weights_of,
     window,
 )
+from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.closed_form import Prepared, Rule
+from bayesdiv.divergence.gaussian import Standard, Terms, alpha_of, one_pass
 
 Numbers = NDArray[np.float64]
 LOWEST, HIGHEST, STEPS = -18, 18, 48  # of η, with a node at 0; beyond, it is the bound to 1e-5
@@ -39,17 +38,6 @@ NODES = ((HIGHEST - LOWEST) * STEPS + 1) * (COLUMNS + 1)
 WIDEST = 1e18  # whose square is a number in float32
 # What a table is built from: places along η on either side of 0 and along D, nodes of the rule.
 BUILT_FROM = (200, 80, 56)
-
-
-def fits(alpha: Number, q: Distribution, p: Distribution) -> bool:
-    """Whether values come from the table: float32, many weights, a number in [0.01, 0.99]."""
-    return _known(alpha, q, p) and max(q.mean.numel(), p.mean.numel()) >= FEWEST
-
-
-def _known(alpha: Number, q: Distribution, p: Distribution) -> bool:
-    if isinstance(alpha, Tensor) or not 0.01 <= alpha <= 0.99:
-        return False
-    return all(x.dtype == torch.float32 for one in (q, p) for x in (one.mean, one.stddev))
 
 
 @lru_cache(maxsize=8)
@@ -75,8 +63,8 @@ def look_up(
     rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
 ) -> Prepared | None:
     """One value per weight by the table, where they are many."""
-    one_sided = isinstance(rule, OneSided) and fits(alpha_of(divergence), q, p)
-    return values(rule, divergence, q, p) if one_sided else None
+    many = max(q.batch_shape.numel(), p.batch_shape.numel()) >= FEWEST
+    return values(rule, divergence, q, p) if many else None
 
 
 def values(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Prepared | None:
@@ -89,11 +77,13 @@ def values(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution)
 
 
 def served(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> Mixture | None:
-    """The mixture to tabulate for the one-sided rule; None where its nodes are chosen."""
-    if not isinstance(rule, OneSided) or rule.nodes is not None:
+    """The mixture to tabulate: in float32, for an alpha in [0.01, 0.99] and nodes of our choice."""
+    alpha = alpha_of(divergence)
+    if not isinstance(rule, OneSided) or rule.nodes is not None or isinstance(alpha, Tensor):
         return None
-    alpha, mixture = weights_of(divergence)
-    return mixture(alpha) if _known(alpha, q, p) else None
+    single = all(x.dtype == torch.float32 for one in (q, p) for x in (one.mean, one.stddev))
+    known = single and 0.01 <= alpha <= 0.99
+    return cast(Arithmetic, divergence).mixture(alpha) if known else None
 
 
 class Table(NamedTuple):
@@ -121,7 +111,7 @@ class Table(NamedTuple):
         by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root.mul_(scale)), value=-1)
         return Total(value.clamp(0.0, loc.shape[-1] * self.bound), by_loc, by_scale)
 
-    def look_up(self, block: Standard, _: Number) -> Terms:
+    def look_up(self, block: Standard, _: float | Tensor) -> Terms:
         """Value and derivatives of a block, by the second-order polynomial of the nearest node."""
         delta, ratio, _excess = block
         ratio = ratio.clamp(max=WIDEST)

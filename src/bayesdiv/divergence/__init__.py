@@ -1,6 +1,6 @@
 """The divergences: which distance holds the posterior near the prior."""
 
-from bayesdiv.divergence.arithmetic import JSA, UnmodifiedJSA, joint_jsa
+from bayesdiv.divergence.arithmetic import JSA, UnmodifiedJSA
 from bayesdiv.divergence.base import Divergence, Estimator, Points
 from bayesdiv.divergence.estimators import Auto, NoExactForm
 from bayesdiv.divergence.kl import (
@@ -30,5 +30,4 @@ __all__ = [
     "UnmodifiedJSA",
     "UnmodifiedJSG",
     "WeightedKL",
-    "joint_jsa",
 ]
