@@ -127,9 +127,9 @@ def _offered(
     for name, offer in _CPU_OFFERS.items() if device == "cpu" else ():
         total = offer(rule, divergence, q, p)
         if total is not None:
-            # Machine code takes a block as it comes, and is called as seldom as can be.
-            native = name == "native"
-            yield name, blocks.Blocks(total, blocks.LARGE, 0) if native else blocks.Blocks(total)
+            # Machine code is called as seldom as can be.
+            piece = blocks.LARGE if name == "native" else blocks.ONE_PIECE
+            yield name, blocks.Blocks(total, piece)
 
 
 def has_triton() -> bool:

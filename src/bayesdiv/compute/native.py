@@ -33,7 +33,7 @@ _log = logging.getLogger("bayesdiv.compute.native")
 def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> TotalRule | None:
     """The sum of JS-A over a block of many weights."""
     mixture = table.served(rule, divergence, q, p)
-    if mixture is None or q.batch_shape.numel() < MANY or library() is None:
+    if mixture is None or q.batch_shape[-1:].numel() < MANY or library() is None:
         return None
     return looked_up(mixture)
 
@@ -46,6 +46,9 @@ def looked_up(mixture: Mixture) -> TotalRule:
     grid = torch.tensor(sizes, dtype=torch.float32, device="cpu")
 
     def total(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Total:
+        if loc.dim() > 1:  # trials, one after the other
+            sides = (x.expand_as(loc) for x in (loc, scale, prior_loc, prior_scale))
+            return Total(*map(torch.stack, zip(*map(total, *sides), strict=True)))
         each = prior_loc.dim() + prior_scale.dim() > 0
         prior = [x.expand_as(loc) if each else x for x in (prior_loc, prior_scale)]
         given = [x.float().contiguous() for x in (loc, scale, *prior)]
