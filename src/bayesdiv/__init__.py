@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from bayesdiv.predictive import Predictive
     from bayesdiv.saving import load, save
     from bayesdiv.training.batches import Batches, labelled
+    from bayesdiv.training.checks import parameter_groups
     from bayesdiv.training.fit import Diverged, fit
     from bayesdiv.training.optimizers.natural import Natural
-    from bayesdiv.training.parameter_groups import parameter_groups
     from bayesdiv.training.steps import Eager, Recorded
 
 __version__ = "0.2.0"
@@ -137,9 +137,9 @@ _HOMES = {
     "bayesdiv.predictive": "Predictive",
     "bayesdiv.saving": "load save",
     "bayesdiv.training.batches": "Batches labelled",
+    "bayesdiv.training.checks": "parameter_groups",
     "bayesdiv.training.fit": "Diverged fit",
     "bayesdiv.training.optimizers.natural": "Natural",
-    "bayesdiv.training.parameter_groups": "parameter_groups",
     "bayesdiv.training.steps": "Eager Recorded",
 }
 _MODULES = {"closed_form": "bayesdiv.divergence.closed_form", "metrics": "bayesdiv.metrics"}

@@ -9,8 +9,8 @@ from torch.distributions import Normal
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdiv as bd
+from bayesdiv.training.checks import parameter_groups
 from bayesdiv.training.fit import own_draws
-from bayesdiv.training.parameter_groups import parameter_groups
 
 
 def problem(scale=1.0, shift=0.0, divergence=None):

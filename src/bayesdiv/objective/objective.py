@@ -1,8 +1,8 @@
 """What is minimised: the paper's loss F = λ D(q ‖ p) - E_q[log p(data | w)], for one example."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 from weakref import ref
 
 import torch
@@ -20,15 +20,13 @@ from bayesdiv.likelihoods.base import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
-from bayesdiv.objective.in_turn import Part, gradients_by_backward, gradients_of, in_turn
+from bayesdiv.objective.in_turn import Part, in_turn
 from bayesdiv.objective.strength import Fixed, Strength, WarmUp
 
 # Weights whose prior is kept as a vector between steps; that of more is made again in each.
 SMALL = 1 << 20
 # What the choice of a rule depends on: the types of q and p, dtype and device of the weights.
 _Kind = tuple[type, type, torch.dtype, torch.device]
-# Which tensors a prior is made from, and how often they were written to.
-_Sources = tuple[tuple[int, int], ...]
 
 
 class Loss(NamedTuple):
@@ -45,15 +43,8 @@ class _Fact(NamedTuple):
     kind: _Kind
     rule: Prepared
     prior: Distribution | None  # where it is small and not learned
-    sources: _Sources  # what the prior was made from
+    sources: tuple[tuple[int, int], ...]  # the tensors it was made from, and how often written to
     samples: bool  # whether the rule needs the draws
-
-
-class _Known(NamedTuple):
-    """What is known of each Bayesian module of a model."""
-
-    model: "ref[nn.Module]"
-    facts: dict[Bayesian, _Fact]
 
 
 class Objective(nn.Module):
@@ -118,11 +109,30 @@ class Objective(nn.Module):
         self.over = over
         self.outputs = outputs
         self.epoch = 0
-        self._known: _Known | None = None
+        self._known: tuple[ref[nn.Module], dict[Bayesian, _Fact | None]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what was looked up, for a copy."""
+        return {**self.__dict__, "_known": None}
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that a `WarmUp` is in, counted from 0; set by `fit`."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        self.strength.begin(epoch)
 
     def forward(self, model: nn.Module, x: Inputs, y: Tensor) -> Loss:
         """The loss of one batch; of a stack, the sum over its trials that are finite."""
         total, nll, divergence = self.terms(model, x, y)
+        return Loss(total, nll.sum(), divergence.sum())
+
+    def given(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Loss:
+        """The loss of one batch for given weight draws, which likelihood and divergence share."""
+        total, nll, divergence = self._sum(self.each(model, weights, x, y), 1.0, weights)
         return Loss(total, nll.sum(), divergence.sum())
 
     def terms(self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
@@ -136,11 +146,6 @@ class Objective(nn.Module):
         weights, divergence = self._drawn(model, self.samples)
         return self._sum(self.each(model, weights, x, y, divergence), share, weights)
 
-    def given(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Loss:
-        """The loss of one batch for given weight draws, which likelihood and divergence share."""
-        total, nll, divergence = self._sum(self.each(model, weights, x, y), 1.0, weights)
-        return Loss(total, nll.sum(), divergence.sum())
-
     def each(
         self,
         model: nn.Module,
@@ -153,15 +158,11 @@ class Objective(nn.Module):
         nll = self._nll(model, weights, x, y)
         if divergence is None:
             divergence = self._divergence(model, weights)
-        if divergence.device != nll.device:
-            divergence = divergence.to(nll.device)
-        strength = self._strength(divergence)
-        if isinstance(strength, Tensor):
-            return Loss(nll + strength * divergence, nll, divergence)
-        return Loss(torch.add(nll, divergence, alpha=strength), nll, divergence)
+        divergence = divergence.to(nll.device)
+        return Loss(nll + self._strength(divergence) * divergence, nll, divergence)
 
     def _nll(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
-        modules, trials = self._bayesian(model), weights[0].dim() - 2 if weights else 0
+        modules, trials = [*self._facts(model)], weights[0].dim() - 2 if weights else 0
         made = draws(model, x, weights, self.over, self.outputs, modules)
         each = self._log_likelihoods(self.likelihood(made), y, trials)
         return -(each.squeeze(0) if len(each) == 1 else each.mean(0))
@@ -186,49 +187,40 @@ class Objective(nn.Module):
 
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
         """How many draws to hold at a time; nothing where all are held together."""
-        modules = self._bayesian(model)
-        if not modules:
+        facts = self._facts(model)
+        if not facts or not torch.is_grad_enabled() or compiling():
             return []
-        loc = modules[0].loc
         # Gradients of one draw of very many weights need not be held together with those of the
         # penalty. On a GPU one pass makes both without keeping any.
+        loc = next(iter(facts)).loc
         worth_it = self.samples > 1 or (loc.numel() >= LARGE and on_cpu(loc))
-        if not worth_it or not self._separable(model, x):
+        if not worth_it or any(fact is None or fact.samples for fact in facts.values()):
+            return []
+        # Draws are differentiated one by one by what is learned alone; and where posteriors are
+        # sharded one by one, no part of the loss sees them all.
+        alpha, learned = getattr(self.divergence, "alpha", None), [m.posterior for m in facts]
+        parted = any(hasattr(own, "device_mesh") for q in learned for own in q.parameters())
+        given = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
+        if parted or any(tensor.requires_grad for tensor in given):
             return []
         over = way(model, x, single=loc.dim() == 1) if self.over is None else self.over
         counts = [self.samples] if over is None else over.groups(self.samples)
         return counts if len(counts) > 1 or self.samples == 1 else []
 
-    def _separable(self, model: nn.Module, x: Inputs) -> bool:
-        """Whether the loss is a sum over draws that may be differentiated one by one."""
-        learned = [p for m in self._bayesian(model) for p in m.posterior.parameters()]
-        # Where posteriors are sharded one by one, no part of the loss sees them all.
-        parted = any(hasattr(parameter, "device_mesh") for parameter in learned)
-        if not torch.is_grad_enabled() or compiling() or parted:
-            return False
-        alpha = getattr(self.divergence, "alpha", None)
-        given = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
-        if any(tensor.requires_grad for tensor in given):
-            return False
-        known = self._known_of(model) or self._looked_up(model)
-        return not any(fact.samples for fact in known.facts.values())
-
     def _in_turn(
         self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
     ) -> Loss:
         """The same as the whole, with the gradients of each group of draws formed in turn."""
-        modules = self._bayesian(model)
+        modules = [*self._facts(model)]
         # Of many weights on a CPU the scales are computed, and differentiated, once for all draws.
         scales = {m: m.q().stddev for m in modules if _shares_scales(m)}
-        leaves = {m: scale.detach().requires_grad_() for m, scale in scales.items()}
-        posteriors = [
-            Normal(m.loc, leaves[m], validate_args=False) if m in leaves else None for m in modules
-        ]
+        shared = {m: scale.detach().requires_grad_() for m, scale in scales.items()}
+        posteriors = {m: Normal(m.loc, own, validate_args=False) for m, own in shared.items()}
 
         def group(count: int) -> Part:
             weights = tuple(
-                draw_of(module, q, count, autocast_dtype(module.loc.device))
-                for module, q in zip(modules, posteriors, strict=True)
+                draw_of(module, posteriors.get(module), count, autocast_dtype(module.loc.device))
+                for module in modules
             )
             nll = share * (count / self.samples) * self._nll(model, weights, x, y)
             return Part(_finite_sum(nll), nll)
@@ -239,34 +231,26 @@ class Objective(nn.Module):
             total = self._with_term(self._strength(divergence) * divergence, divergence, weights)
             return Part(_finite_sum(total), divergence)
 
-        parameters = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
+        # The penalty first: what it needs beside its gradients is gone before a draw is made.
+        parts: list[Callable[[], Part]] = [penalty, *(partial(group, n) for n in counts)]
+        learned = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
+        inputs, own = (*learned, *scales.values()), (*learned, *shared.values())
         again = any(module.may_recompute for module in modules)
-        way = gradients_by_backward if again else gradients_of
-        inputs, shared = (*parameters, *scales.values()), (*parameters, *leaves.values())
-        total, nll, divergence = in_turn(group, counts, penalty, inputs, shared, way)
+        total, nll, divergence = in_turn(parts, inputs, own, again)
         return Loss(total, nll, _as_many(divergence, nll))
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that a `WarmUp` is in, counted from 0; set by `fit`."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._epoch = epoch
-        self.strength.begin(epoch)
 
     def prepare(self, model: nn.Module) -> None:
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
-        self._known = self._looked_up(model)
-
-    def is_prepared(self, model: nn.Module) -> bool:
-        """Whether `prepare` was called for this model."""
-        return self._known_of(model) is not None
-
-    def _looked_up(self, model: nn.Module) -> _Known:
         modules = bayesian_modules(model)
-        return _Known(ref(model), {m: m.inside(partial(self._fact, m)) for m in modules})
+        self._known = ref(model), {m: m.inside(partial(self._fact, m)) for m in modules}
+
+    def _facts(self, model: nn.Module) -> dict[Bayesian, _Fact | None]:
+        """What is known of each Bayesian module of a model."""
+        if self._known is None or self._known[0]() is not model:
+            if compiling():
+                return dict.fromkeys(bayesian_modules(model))
+            self.prepare(model)
+        return cast(tuple[Any, dict[Bayesian, _Fact | None]], self._known)[1]
 
     def _fact(self, module: Bayesian) -> _Fact:
         q, p = module.q(), module.p()
@@ -296,53 +280,44 @@ class Objective(nn.Module):
         divergence = self.divergence
         return Prepared(lambda q, p, drawn: joint.total(divergence, q, p, drawn).unsqueeze(-1))
 
-    def _known_of(self, model: nn.Module) -> _Known | None:
-        known = self._known
-        return known if known is not None and known.model() is model else None
-
-    def _bayesian(self, model: nn.Module) -> list[Bayesian]:
-        """The Bayesian modules of a model, as looked up if it is the one."""
-        known = self._known_of(model)
-        return bayesian_modules(model) if known is None else list(known.facts)
-
-    def _rule(self, module: Bayesian, q: Distribution, p: Distribution) -> Prepared:
+    def _rule(self, fact: _Fact | None, q: Distribution, p: Distribution) -> Prepared:
         """The rule looked up before, unless the module was of another kind then."""
-        fact = None if self._known is None else self._known.facts.get(module)
-        return fact.rule if fact is not None and fact.kind == _kind(q, p) else self._found(q, p)
+        return self._found(q, p) if fact is None or fact.kind != _kind(q, p) else fact.rule
 
     def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
         """Draws of all Bayesian modules, and the divergence, from one pass where there is one."""
-        modules = self._bayesian(model)
-        if not modules:
-            return (), None
-        pairs = [module.inside(partial(self._one_drawn, module, samples)) for module in modules]
-        return tuple(drawn for drawn, _ in pairs), _added_up([total for _, total in pairs])
+        facts = self._facts(model).items()
+        pairs = [m.inside(partial(self._one_drawn, m, fact, samples)) for m, fact in facts]
+        weights = tuple(drawn for drawn, _ in pairs)
+        return weights, _added_up([total for _, total in pairs]) if pairs else None
 
-    def _one_drawn(self, module: Bayesian, samples: int) -> tuple[Tensor, Tensor]:
+    def _one_drawn(
+        self, module: Bayesian, fact: _Fact | None, samples: int
+    ) -> tuple[Tensor, Tensor]:
+        dtype = autocast_dtype(module.loc.device)
         if type(module.posterior) is not MeanField:
-            drawn = module.draw(samples, autocast_dtype(module.loc.device))
-            return drawn, self._total(module, drawn)
+            drawn = module.draw(samples, dtype)
+            return drawn, self._total(module, fact, drawn)
         q, p = module.q(), None
-        if self._known is not None and not torch.compiler.is_compiling():
-            fact = self._known.facts.get(module)
-            p = fact.prior if fact is not None and fact.sources == _sources(module) else None
+        if fact is not None and not compiling() and fact.sources == _sources(module):
+            p = fact.prior
         p = module.p() if p is None else p
-        rule, dtype = self._rule(module, q, p), autocast_dtype(q.mean.device)
-        drawn, total = rule.draw_and_total(q, p, samples, dtype)
+        drawn, total = self._rule(fact, q, p).draw_and_total(q, p, samples, dtype)
         return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
 
     def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
         """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
-        modules = self._bayesian(model)
-        if not modules:
+        facts = self._facts(model)
+        if not facts:
             first = next(model.parameters(), None)
             return torch.zeros((), device=None if first is None else first.device)
-        drawn: Sequence[Tensor | None] = [None] * len(modules) if weights is None else weights
-        return _added_up([self._total(m, own) for m, own in zip(modules, drawn, strict=True)])
+        drawn: Sequence[Tensor | None] = [None] * len(facts) if weights is None else weights
+        pairs = zip(facts.items(), drawn, strict=True)
+        return _added_up([self._total(module, fact, own) for (module, fact), own in pairs])
 
-    def _total(self, module: Bayesian, weights: Tensor | None) -> Tensor:
+    def _total(self, module: Bayesian, fact: _Fact | None, weights: Tensor | None) -> Tensor:
         q, p = module.q(), module.p()
-        total = self._rule(module, q, p).total(q, p, weights)
+        total = self._rule(fact, q, p).total(q, p, weights)
         return total if module.loc.dim() > 1 else total.sum()
 
     def _log_likelihoods(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
@@ -354,14 +329,12 @@ class Objective(nn.Module):
             )
         if isinstance(conditional, Bernoulli):
             y = y.to(conditional.logits.dtype)
-        counted = None
-        if isinstance(self.likelihood, Likelihood):
-            counted = self.likelihood.counted(y)
-            y = y if counted is None else y.where(counted, 0)
+        own = self.likelihood if isinstance(self.likelihood, Likelihood) else None
+        counted = None if own is None else own.counted(y)
+        y = y if counted is None else y.where(counted, 0)
         each = conditional.log_prob(y)  # (S, trials…, B, …)
-        if isinstance(self.likelihood, Likelihood):
-            weight = self.likelihood.example_weight(y)
-            each = each if weight is None else each * weight
+        weight = None if own is None else own.example_weight(y)
+        each = each if weight is None else each * weight
         # Examples are averaged, and what one example has several of, such as the words of a
         # sentence, is added up; so are the trials by `given`: each then learns as it would alone.
         each = each.mean(trials + 1) if counted is None else _mean_of(each, counted, trials)
@@ -391,8 +364,6 @@ class LossModule(nn.Module):
 
     def forward(self, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
         """What is minimised, and its parts for each trial, see `Objective.terms`."""
-        if not self.objective.is_prepared(self.model) and not compiling():
-            self.objective.prepare(self.model)
         return self.objective.terms(self.model, x, y, share)
 
 
@@ -423,7 +394,7 @@ def _kind(q: Distribution, p: Distribution) -> _Kind:
     return type(q), type(p), q.mean.dtype, q.mean.device
 
 
-def _sources(module: Bayesian) -> _Sources:
+def _sources(module: Bayesian) -> tuple[tuple[int, int], ...]:
     held = (*module.prior._buffers.values(), *module.prior._parameters.values())
     return tuple((id(tensor), tensor._version) for tensor in held if tensor is not None)
 

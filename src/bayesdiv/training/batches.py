@@ -46,9 +46,9 @@ class Batches:
         transform: Callable[[Any], Inputs] | None = None,
         drop_last: bool = False,
     ) -> None:
-        self.seeds = None if isinstance(seed, int) else list(seed)
-        self._every = [seed] if isinstance(seed, int) else list(seed)
-        axes = 1 if self.seeds is None else 2
+        self.seeds = [seed] if isinstance(seed, int) else list(seed)
+        self.trials = () if isinstance(seed, int) else (len(self.seeds),)
+        axes = 1 + len(self.trials)
         for tensor in leaves(x):
             if tensor.shape[:axes] != y.shape[:axes]:
                 one, two = (len(s) if axes == 1 else tuple(s.shape[:axes]) for s in (tensor, y))
@@ -57,12 +57,11 @@ class Batches:
             raise ValueError("there must be at least one example, got 0")
         if size < 1:
             raise ValueError(f"size must be at least 1, got {size}")
-        if self.seeds is not None and len(self.seeds) != len(y):
+        if self.trials and len(self.seeds) != len(y):
             raise ValueError(f"seed must be one per trial, {len(y)}, got {len(self.seeds)}")
         self.x, self.y, self.size, self.seed = x, y, size, seed
         self.rows: int = y.shape[axes - 1]
-        self.transform, self.drop_last = transform, drop_last
-        self.epoch = 0
+        self.transform, self.drop_last, self.epoch = transform, drop_last, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Take the order of this epoch."""
@@ -77,14 +76,18 @@ class Batches:
 
     def places(self) -> Iterator[Tensor]:
         """Where the examples of each batch stand, (size,) or (trials, size), on their device."""
-        drawn = {own: _permutation(self.rows, own, self.epoch) for own in {*self._every}}
-        order = torch.stack([drawn[own] for own in self._every])
-        order = (order[0] if self.seeds is None else order).to(self.y.device, non_blocking=True)
+        drawn = {own: self._permutation(own) for own in {*self.seeds}}
+        order = torch.stack([drawn[own] for own in self.seeds])
+        order = (order if self.trials else order[0]).to(self.y.device, non_blocking=True)
         return iter(order.split(self.size, -1)[: len(self)])
+
+    def _permutation(self, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + self.epoch)
+        return torch.randperm(self.rows, generator=generator)
 
     def gathered(self, places: Tensor) -> Batch:
         trial = None
-        if self.seeds is not None:
+        if self.trials:
             trial = torch.arange(len(places), device=places.device).unsqueeze(1)
         if isinstance(self.x, Tensor):  # a walk over a tree would cost more than the batch
             x: Inputs = _taken(self.x, places, trial)
@@ -92,11 +95,6 @@ class Batches:
             x = tree_map_only(Tensor, lambda tensor: _taken(tensor, places, trial), self.x)
         x = x if self.transform is None else self.transform(x)
         return x, _taken(self.y, places, trial)
-
-
-def _permutation(rows: int, seed: int, epoch: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(rows, generator=generator)
 
 
 def _taken(values: Tensor, places: Tensor, trial: Tensor | None) -> Tensor:
@@ -138,13 +136,6 @@ def labelled(label: str) -> Unpack:
         return {key: value for key, value in batch.items() if key != label}, batch[label]
 
     return unpack
-
-
-def share_of(own: int, whole: int, world: int) -> float:
-    """By how much a process's part of a batch is larger than an equal part."""
-    if whole < world:
-        raise ValueError(f"a batch must have an example for each of {world} processes, got {whole}")
-    return own * world / whole
 
 
 def examples(batches: Iterable[Any]) -> int | None:

@@ -1,6 +1,6 @@
-"""What `fit` refuses or warns of before it begins, and whether weights are numbers after it."""
+"""What an optimizer is given, and what `fit` refuses or warns of before it begins."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,9 +12,60 @@ from bayesdiv.likelihoods.numbers import Gaussian
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.batches import Batches, examples
-from bayesdiv.training.parameter_groups import decayed_spreads
 
 _FAR = 5.0  # times the noise that a likelihood starts with
+
+
+def parameter_groups(
+    model: nn.Module,
+    objective: nn.Module,
+    *,
+    loc: Mapping[str, Any] | None = None,
+    rho: Mapping[str, Any] | None = None,
+    noise: Mapping[str, Any] | None = None,
+    others: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Make parameter groups for a torch optimizer, with settings for each.
+
+    Weight decay pulls rho towards 0, which is a scale of softplus(0) = 0.69: the default of AdamW
+    widens a posterior by a sixth, and ten times that decay widens it several-fold. So rho and the
+    noise have no decay here unless you set one; the divergence holds them.
+
+    Args:
+        model: with Bayesian modules inside, or none.
+        objective: its loss.
+        loc: settings for the means.
+        rho: for all else that a posterior learns: scales, factors of a covariance.
+        noise: for the parameters of the objective.
+        others: for the weights of the model that are not random.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+        >>> objective = bd.Objective(bd.Gaussian(), num_data=10)
+        >>> groups = parameter_groups(net, objective, loc={"lr": 1e-2}, rho={"lr": 1e-1})
+        >>> optimizer = torch.optim.AdamW(groups, lr=1e-3)
+        >>> [(g["name"], g["lr"], g["weight_decay"]) for g in optimizer.param_groups]
+        [('loc', 0.01, 0.01), ('rho', 0.1, 0.0), ('noise', 0.001, 0.0)]
+    """
+    means, spreads = _of_posteriors(model)
+    random = {id(parameter) for parameter in (*means, *spreads)}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in random]
+    undecayed = {"weight_decay": 0.0}
+    groups = [
+        {"name": "loc", "params": means, **(loc or {})},
+        {"name": "rho", "params": spreads, **undecayed, **(rho or {})},
+        {"name": "noise", "params": list(objective.parameters()), **undecayed, **(noise or {})},
+        {"name": "others", "params": rest, **(others or {})},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _of_posteriors(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Means and all else that posteriors learn, each once."""
+    posteriors = nn.ModuleList(module.posterior for module in bayesian_modules(model))
+    named = [(name.rpartition(".")[2], own) for name, own in posteriors.named_parameters()]
+    return [p for name, p in named if name == "loc"], [p for name, p in named if name != "loc"]
 
 
 def check(
@@ -22,7 +73,7 @@ def check(
 ) -> None:
     """Refuse what is easily forgotten, and would train another model than was meant."""
     rows = examples(batches)
-    if rows is not None and rows != objective.num_data:
+    if rows not in (None, objective.num_data):
         raise ValueError(
             f"num_data must be the number of training examples, {rows} in batches, got "
             f"{objective.num_data}"
@@ -36,14 +87,11 @@ def check(
             f"alpha given as a tensor must have shape {(*trials, 1)}, one per trial, got "
             f"{tuple(alpha.shape)}"
         )
-    if isinstance(batches, Batches):
-        seeds = () if batches.seeds is None else (len(batches.seeds),)
-        if seeds != tuple(trials):
-            raise ValueError(
-                f"batches must have one seed per trial of a stack of {trials.numel()}, x and y "
-                "that begin with the axes (trials, rows), got x of "
-                f"{tuple(leaves(batches.x)[0].shape)}"
-            )
+    if isinstance(batches, Batches) and batches.trials != tuple(trials):
+        raise ValueError(
+            f"batches must have one seed per trial of a stack of {trials.numel()}, x and y that "
+            f"begin with (trials, rows), got x of {tuple(leaves(batches.x)[0].shape)}"
+        )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, part in (("model", model), ("objective", objective)):
         for key, parameter in part.named_parameters():
@@ -73,12 +121,14 @@ def cautions(
                 f"the targets are of size {spread:.3g}, far above the noise of {noise:.3g} that "
                 "the likelihood starts with: standardise them to mean 0 and deviation 1"
             )
-    decay = decayed_spreads(model, optimizer)
-    if decay > 0:
-        yield (
-            f"the optimizer has weight decay {decay:g} on the scales of the posterior, which pulls "
-            "them towards 0.69: use parameter_groups of bayesdiv.training.parameter_groups"
-        )
+    spreads = {id(parameter) for parameter in _of_posteriors(model)[1]}
+    for group in optimizer.param_groups:
+        decay = group.get("weight_decay", 0.0)
+        if decay > 0 and any(id(parameter) in spreads for parameter in group["params"]):
+            yield (
+                f"the optimizer has weight decay {decay:g} on the scales of the posterior, which "
+                "pulls them towards 0.69: use bd.parameter_groups"
+            )
 
 
 def _targets(batches: Iterable[Any]) -> Tensor | None:
@@ -101,12 +151,8 @@ def broken(*modules: nn.Module) -> str | None:
 
 def finite_trials(model: nn.Module) -> Tensor:
     """Which trials of a stack have posteriors of numbers alone, (trials,), on the CPU."""
-    found = [
-        _own(parameter).isfinite().flatten(1).all(1)
-        for module in bayesian_modules(model)
-        for parameter in module.posterior.parameters()
-    ]
-    return torch.stack(found).all(0).cpu()
+    own = (p for module in bayesian_modules(model) for p in module.posterior.parameters())
+    return torch.stack([_own(p).isfinite().flatten(1).all(1) for p in own]).all(0).cpu()
 
 
 def _own(parameter: Tensor) -> Tensor:

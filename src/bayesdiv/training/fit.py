@@ -18,9 +18,9 @@ from bayesdiv.compute.devices import has_gpu, seen_to_fail
 from bayesdiv.compute.streams import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.objective.objective import Loss, LossModule, Objective
-from bayesdiv.training.batches import Batches, Unpack, pair, share_of
+from bayesdiv.training.batches import Batches, Unpack, pair
 from bayesdiv.training.checks import broken, cautions, check, finite_trials
-from bayesdiv.training.steps import Eager, Step
+from bayesdiv.training.steps import Backward, Eager, Step
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -79,10 +79,11 @@ class Place:
 
             accelerator = Accelerator(cpu=not has_gpu())
         self.accelerator, self.rank, self.world = accelerator, 0, 1
+        self.backward: Backward = Tensor.backward
         if accelerator is None:
             self.device = default_device() if device is None else torch.device(device)
             return
-        self.device = accelerator.device
+        self.device, self.backward = accelerator.device, accelerator.backward
         self.rank, self.world = accelerator.process_index, accelerator.num_processes
         if started > 1 and self.world == 1:
             raise ValueError(
@@ -100,18 +101,6 @@ class Place:
                 batches = self.accelerator.prepare(batches)
                 self.rank, self.world = 0, 1
         return module, optimizer, batches
-
-    def backward(self, total: Tensor) -> None:
-        if self.accelerator is None:
-            total.backward()
-        else:
-            self.accelerator.backward(total)
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Over the processes."""
-        if self.accelerator is None:
-            return values
-        return cast(Tensor, self.accelerator.reduce(values, reduction="mean"))
 
 
 def own_draws(seed: int, rank: int) -> int:
@@ -170,9 +159,8 @@ def fit(
 
     Examples:
         >>> import bayesdiv as bd
-        >>> from torch.distributions import Normal
         >>> x, y = torch.randn(64, 3), torch.randn(64)
-        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.Prior(Normal, loc=0.0, scale=1.0))
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
         >>> objective = bd.Objective(bd.Gaussian(), bd.JSA(0.3), num_data=64)
         >>> optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=1e-2)
         >>> [epoch.number for epoch in bd.fit(net, objective, bd.Batches(x, y, 16), optimizer, 2)]
@@ -188,13 +176,11 @@ def fit(
     objective.prepare(model)  # after the move: a rule may depend on the device
     module, optimizer, batches = place.prepare(LossModule(model, objective), optimizer, batches)
     module = module if transform is None else transform(module)
-    feed = _Loaded(batches, pair if isinstance(batches, Batches) else unpack, place)
-    if isinstance(batches, Batches) and batches.y.device == place.device:
-        feed = _Gathered(batches, pair, place)
+    feed = _Feed(batches, pair if isinstance(batches, Batches) else unpack, place)
     update = Eager() if step is None else step
 
     def loss_of(*arguments: Any) -> Loss:
-        x_y_share = feed.opened(*arguments)
+        x_y_share = feed.opened(arguments)
         with nullcontext() if autocast is None else torch.autocast(place.device.type, autocast):
             loss: Loss = module(*x_y_share)
         return loss
@@ -213,7 +199,7 @@ def fit(
         for arguments, size in feed:
             with drawing(noise):
                 loss = update(loss_of, arguments, optimizer, place.backward)
-            sums.add(loss, size, lambda arguments=arguments: feed.opened(*arguments))  # type: ignore[misc]
+            sums.add(loss, size, lambda arguments=arguments: feed.opened(arguments))  # type: ignore[misc]
             if schedule is not None:
                 schedule.step()
         mean, trials = sums.mean(place, model, objective)
@@ -234,42 +220,40 @@ def _noise(seed: int, *, compiled: bool) -> torch.Generator | None:
     return None if compiled else torch.Generator().manual_seed(seed)
 
 
-class _Loaded:
-    """Batches that come from elsewhere and are moved to the device."""
-
-    # Yields the arguments of the loss of each batch, to be opened, and the number of targets.
+class _Feed:
+    """The arguments of each step, this process's part of a batch, and how many targets it has."""
 
     def __init__(self, batches: Iterable[Any], unpack: Unpack, place: Place) -> None:
         self.batches, self.unpack, self.place = batches, unpack, place
+        # Batches that live where they are used: a step is given places and gathers there itself.
+        here = isinstance(batches, Batches) and batches.y.device == place.device
+        self.gathered = cast(Batches, batches) if here else None
 
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
-        place = self.place
-        for found in self.batches:
-            batch = self.unpack(found)
-            own: Any = tree_map_only(Tensor, lambda t: t.to(place.device, non_blocking=True), batch)
-            if place.world > 1:
-                own = tree_map_only(Tensor, lambda t: t[place.rank :: place.world], own)
-                own = (*own, share_of(len(own[1]), len(batch[1]), place.world))
-            yield own, batch[1].numel()
+        here, device = self.gathered, self.place.device
+        for found in self.batches if here is None else here.places():
+            own: Any = (found,) if here is not None else self.unpack(found)
+            if here is None:
+                own = tree_map_only(Tensor, lambda t: t.to(device, non_blocking=True), own)
+            size = own[-1].numel()
+            yield own if self.place.world == 1 else self._part(own), size
 
-    def opened(self, *arguments: Any) -> tuple[Any, ...]:
-        return arguments
+    def _part(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What one of several processes takes, and by how much it is more than an equal part."""
+        rank, world, axis = self.place.rank, self.place.world, 0 if self.gathered is None else -1
+        whole = batch[-1].shape[axis]
+        if whole < world:
+            raise ValueError(
+                f"a batch must have an example for each of {world} processes, got {whole}"
+            )
+        taken = slice(rank, None, world)
+        part = tree_map_only(Tensor, lambda t: t[taken] if axis == 0 else t[..., taken], batch)
+        return *part, part[-1].shape[axis] * world / whole
 
-
-class _Gathered(_Loaded):
-    """Batches that live where they are used: a step is given places and gathers there itself."""
-
-    batches: Batches
-
-    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
-        rank, world = self.place.rank, self.place.world
-        for places in self.batches.places():
-            count = places.shape[-1]
-            own = places if world == 1 else places[..., rank::world]
-            yield ((own,) if world == 1 else (own, share_of(own.shape[-1], count, world))), count
-
-    def opened(self, places: Tensor, share: float = 1.0) -> tuple[Any, ...]:
-        return (*self.batches.gathered(places), share)
+    def opened(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Inputs, targets and the share."""
+        here, (first, *rest) = self.gathered, arguments
+        return arguments if here is None else (*here.gathered(first), *rest)
 
 
 class _Sums:
@@ -281,16 +265,15 @@ class _Sums:
 
     def add(self, loss: Loss, size: int, data: Callable[[], tuple[Any, ...]]) -> None:
         """Add the loss of a batch of this size; on a CPU, if it is finite."""
+        self.count, self.size = self.count + 1, self.size + size
         if seen_to_fail(loss.total):
-            where = f"batch {self.count + 1} of epoch {self.epoch + 1}"
+            where = f"batch {self.count} of epoch {self.epoch + 1}"
             raise Diverged(_diagnosis(loss.nll.item(), where, data()))
         parts = [part.detach() for part in loss]
         if self.sums:
             torch._foreach_add_(self.sums, parts, alpha=size)
         else:
             self.sums = [part * size for part in parts]
-        self.count += 1
-        self.size += size
 
     def mean(
         self, place: Place, model: nn.Module, objective: Objective
@@ -298,21 +281,23 @@ class _Sums:
         """The means, after a look at the weights: the last step of an epoch shows in no loss."""
         if not self.sums:
             raise ValueError("batches must yield at least one batch per epoch, got none")
-        whole = torch.cat([part.reshape(-1) for part in self.sums]) / self.size
-        total, *rest = place.mean(whole).cpu().unbind()
+        whole: Any = torch.cat([part.reshape(-1) for part in self.sums]) / self.size
+        if place.accelerator is not None:
+            whole = place.accelerator.reduce(whole, reduction="mean")
+        total, *rest = whole.cpu().unbind()
         nll, divergence = torch.stack(rest).chunk(2)
         if self.sums[1].dim():
             fine, finite = finite_trials(model), nll.isfinite() & divergence.isfinite()
             parts = [torch.where(finite, part, 0.0).sum().item() for part in (nll, divergence)]
             trials = [torch.where(fine, part, torch.nan) for part in (nll, divergence)]
             return EpochLoss(total.item(), *parts), TrialLosses(*trials)
+        where, name = f"epoch {self.epoch + 1}", broken(model, objective)
         if not math.isfinite(total.item()):
-            raise Diverged(_diagnosis(nll.item(), f"epoch {self.epoch + 1}", ()))
-        name = broken(model, objective)
+            raise Diverged(_diagnosis(nll.item(), where, ()))
         if name is not None:
             raise Diverged(
-                f"{name} is NaN or infinite after epoch {self.epoch + 1}, by a gradient that was: "
-                "lower the learning rate, or clip gradients"
+                f"{name} is NaN or infinite after {where}, by a gradient that was: lower the "
+                "learning rate, or clip gradients"
             )
         return EpochLoss(total.item(), nll.item(), divergence.item()), None
 
@@ -322,10 +307,8 @@ def _diagnosis(nll: float, where: str, batch: tuple[Any, ...]) -> str:
     if not all(bool(tensor.isfinite().all()) for tensor in data):
         return f"the data of {where} hold NaN or infinite values: clean them first"
     if not math.isfinite(nll):
-        return (
-            f"the nll of {where} is {nll}: lower the learning rate, standardise inputs and "
-            "targets, or start the noise scale higher"
-        )
+        told, advice = f"nll of {where} is {nll}", "standardise inputs and targets, or start the"
+        return f"the {told}: lower the learning rate, {advice} noise scale higher"
     return (
         f"the divergence in {where} is not finite: use JSA, which is bounded, a prior whose "
         "support holds the posterior, or a larger start scale"

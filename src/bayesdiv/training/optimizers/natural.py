@@ -30,14 +30,10 @@ class Natural(Optimizer):
     Both gradients are the ordinary ones: no second backward pass, and the state is ḡ and s. The
     rate ρ is max(rate, 1/(memory + t)) in step t: a mean over the steps so far in which the first
     precision counts for `memory` of them. So noise that begins small (a small `start`) is let grow
-    as evidence comes in. JS-A fades where q is narrow, and the precision then moves more slowly
-    than under KL: give it a larger rate, or a larger `start`. One draw's G is far noisier than its
-    mean, above all where λ is small; the clip is linear inside its bounds and so adds no bias
-    there, unlike a quadratic retraction.
+    as evidence comes in. JS-A fades where q is narrow: give it a larger rate, or a larger `start`.
 
     Every `MeanField` of the modules is trained so, every other parameter (biases, norms, the noise
-    of a likelihood) by SGD with the same momentum. Leading axes are independent trials. A learning
-    rate that is to change in a recorded step must be a tensor.
+    of a likelihood) by SGD with the same momentum. Leading axes are independent trials.
 
     Args:
         *modules: those whose parameters are to learn, model and objective.
@@ -84,19 +80,14 @@ class Natural(Optimizer):
         others_decay: float = 0.0,
         transform: Callable[[Advance], Advance] | None = None,
     ) -> None:
-        if num_data < 1:
-            raise ValueError(f"num_data must be at least 1, got {num_data}")
-        if not bool((torch.as_tensor(strength) > 0).all()):
-            raise ValueError(
-                f"strength must be positive for a natural gradient, got {strength}: without a "
-                "divergence the precision has no limit, so use a plain optimizer"
-            )
+        positive = {"num_data": num_data, "strength": strength, "clip": clip, "widest": widest}
+        for name, value in positive.items():
+            if not bool((torch.as_tensor(value) > 0).all()):
+                raise ValueError(f"{name} must be positive for a natural gradient, got {value}")
         if not 0 <= momentum < 1 or not 0 <= rate <= 1:
             raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
         if memory < 0 or damping < 0:
             raise ValueError(f"memory and damping must not be negative, got {memory} and {damping}")
-        if not clip > 0 or not widest > 0:
-            raise ValueError(f"clip and widest must be positive, got {clip} and {widest}")
         inside = [part for module in modules for part in module.modules()]
         posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
         if not posteriors:
@@ -144,7 +135,7 @@ class Natural(Optimizer):
         state["step"].add_(1)
         if "precision" not in state:
             state["precision"] = softplus(rho).square_().reciprocal_()
-        number, share = state["step"].double(), group["momentum"]
+        number = state["step"].double()
         self._advance(
             (loc, rho),
             (loc.grad, rho.grad),
@@ -152,20 +143,20 @@ class Natural(Optimizer):
             examples=_per_weight(group["num_data"] / group["strength"], loc),
             rate=(1 / (group["memory"] + number)).clamp(min=group["rate"]),
             lr=_risen(group, number),
-            share=share,
-            forgotten=1 - share**number,
+            share=group["momentum"],
+            forgotten=1 - group["momentum"] ** number,
             damping=group["damping"],
             clip=group["clip"],
             least=max(1 / _LARGEST, group["widest"] ** -2),
         )
 
     def _step_others(self, group: dict[str, Any]) -> None:
-        learning = [parameter for parameter in group["params"] if parameter.grad is not None]
         share = group["momentum"]
         # Few kernels for all of a kind: one per parameter costs more than the posterior's step.
         kinds: dict[Any, list[Tensor]] = {}
-        for parameter in learning:
-            kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
         for same in kinds.values():
             states = [self._state(parameter) for parameter in same]
             gradients = [p.grad for p in same if p.grad is not None]
@@ -206,9 +197,9 @@ def advance(
 ) -> None:
     """Change mean, raw scale, momentum and precision in place: the step of `Natural` itself.
 
-    Element by element, without branches on values: a compiler makes it one pass over memory.
     `examples` is N/λ, `forgotten` 1 less the weight of the momentum's start.
     """
+    # Element by element, without branches on values: a compiler makes it one pass over memory.
     (loc, rho), (by_loc, by_rho), (mean, precision) = parameters, gradients, state
     slope = by_rho / rho.sigmoid()  # ∂loss/∂σ
     lacking = slope * precision.rsqrt() * examples * rate  # ρ G/s, with σ = s^-½
