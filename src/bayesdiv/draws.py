@@ -1,12 +1,10 @@
 """Several weight draws in one call: drawn first, then run through the network together."""
 
 import logging
-import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,6 +25,7 @@ from bayesdiv.compute.devices import (
     recording,
 )
 from bayesdiv.compute.noise import Dtype
+from bayesdiv.compute.streams import turn
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
 from bayesdiv.model.chain import chained
@@ -50,7 +49,9 @@ _has_rules: "WeakKeyDictionary[nn.Module, dict[bool, bool]]" = WeakKeyDictionary
 
 
 class Over(ABC):
-    """A way to run a network over several draws."""
+    """A way to run a network over several draws, `chunk` of them at a time; None is all."""
+
+    chunk: int | None
 
     @abstractmethod
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
@@ -58,7 +59,8 @@ class Over(ABC):
 
     def groups(self, samples: int) -> list[int]:
         """How many draws are held at a time in training, whose gradients are formed in turn."""
-        return [samples]
+        size = self.chunk or samples
+        return [min(size, samples - done) for done in range(0, samples, size)]
 
 
 @dataclass(frozen=True)
@@ -78,22 +80,17 @@ class Vectorized(Over):
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {self.chunk}")
 
-    def groups(self, samples: int) -> list[int]:
-        size = self.chunk or samples
-        return [min(size, samples - done) for done in range(0, samples, size)]
-
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
         together = torch.vmap(run, randomness="different", chunk_size=self.chunk)
         if compiling():
             return together(*weights)
+        device, hooks = weights[0].device, disable_saved_tensors_hooks(_HOOKS)
         try:
-            device = weights[0].device
-            hooks = disable_saved_tensors_hooks(_HOOKS)
-            with _shared.using(device), autocast_under_vmap(device), hooks:
+            with attention_alone(device), autocast_under_vmap(device), hooks:
                 return together(*weights)
         except RuntimeError as error:
             told = str(error).lower()
-            mixed = "type" in told and autocast_dtype(weights[0].device) is not None
+            mixed = "type" in told and autocast_dtype(device) is not None
             if not mixed and not any(one in told for one in ("vmap", "batching rule", "functorch")):
                 raise
             raise _NoRule(
@@ -115,53 +112,25 @@ class Looped(Over):
     grow with the draws.
     """
 
-    def groups(self, samples: int) -> list[int]:
-        return [1] * samples
+    chunk: int | None = field(default=1, init=False, repr=False)
 
     def __call__(self, run: Callable[..., Tensor], weights: Weights) -> Tensor:
         return torch.stack([run(*draw) for draw in zip(*weights, strict=True)])
 
 
-class _Shared:
-    """Attention without the fused kernels that have no rule, or a broken one, for `torch.vmap`."""
-
-    # All threads share the setting: the first who needs it sets it, the last restores.
-
-    def __init__(self) -> None:
-        self.lock, self.users, self.settings = threading.Lock(), 0, ExitStack()
-
-    @contextmanager
-    def using(self, device: torch.device) -> Iterator[None]:
-        with self.lock:
-            if not self.users:
-                self.settings.enter_context(attention_alone(device))
-            self.users += 1
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.users -= 1
-                if not self.users:
-                    self.settings.close()
-
-
-_shared = _Shared()
-if hasattr(os, "register_at_fork"):  # whose child has none of the threads that would restore them
-    os.register_at_fork(after_in_child=_shared.__init__)  # type: ignore[misc]
-
-
 @contextmanager
 def attention_alone(device: torch.device) -> Iterator[None]:
     """Attention by operations that `torch.vmap` and other runtimes know."""
-    before = torch.backends.mha.get_fastpath_enabled()
     # Of the kernels on a GPU, the one for float32 fails in its backward pass.
     fused = [] if on_cpu(device) else [SDPBackend.FLASH_ATTENTION]
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel([*fused, SDPBackend.MATH]):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    with turn():  # all threads share the setting
+        before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with sdpa_kernel([*fused, SDPBackend.MATH]):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
 
 
 def draw_weights(

@@ -22,7 +22,7 @@ def in_turn(
     leaves: Sequence[Tensor],
     again: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum of the penalty, which comes first, and all groups of draws; the two for each trial."""
+    """The sum of the penalty, which comes first, and the groups of draws; both for each trial."""
     # The forward pass makes one part, differentiates it and forgets it before the next; the
     # backward pass hands the gradients over. There is no second derivative, and the two values
     # carry no gradient of their own. Each input has a leaf: itself, or what stands for it in the

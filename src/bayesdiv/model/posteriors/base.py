@@ -1,7 +1,7 @@
 """What a posterior is: a module over one flat vector of weights."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,8 @@ class Posterior(Protocol):
 
     `bayesianize` makes one from the mean and the scale of each weight, by any function
     `(loc, scale) -> nn.Module` such as `MeanField` or `LowRank(rank=3)`. To add a family, write
-    these five in one file and run `bayesdiv.testing.check_posterior` on it.
+    these five in one file, or derive from this class and write `rsample`, `mean` and either
+    `marginals` or `distribution`; then run `bayesdiv.testing.check_posterior` on it.
     """
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
@@ -28,18 +29,23 @@ class Posterior(Protocol):
         The same seed makes the same noise again; None takes noise from torch's generator.
         """
 
-    def log_prob(self, weights: Tensor) -> Tensor:
-        """Joint log density of all weights together, (samples, …) for (samples, …, weights)."""
-
-    def marginals(self) -> Distribution | None:
-        """One distribution per weight where the posterior is their product, else None."""
-
-    def distribution(self) -> Distribution:
-        """`marginals()` of a product; else the joint one, with event shape (weights,)."""
-
     @property
     def mean(self) -> Tensor:
         """Where `at_mean` runs the network, (…, weights); usually the mean."""
+
+    def marginals(self) -> Distribution | None:
+        """One distribution per weight where the posterior is their product, else None."""
+        return None
+
+    def distribution(self) -> Distribution:
+        """`marginals()` of a product; else the joint one, with event shape (weights,)."""
+        return cast(Distribution, self.marginals())
+
+    def log_prob(self, weights: Tensor) -> Tensor:
+        """Joint log density of all weights together, (samples, …) for (samples, …, weights)."""
+        q = self.marginals()
+        each: Tensor = (q or self.distribution()).log_prob(weights)
+        return each if q is None else each.sum(-1)
 
 
 def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,8 +67,3 @@ def standard_noise(samples: int, like: Tensor, seed: Tensor | None) -> Tensor:
     """Standard normal numbers, (samples, *like.shape), without a gradient."""
     zero = torch.zeros_like(like, requires_grad=False)
     return draw(Normal(zero, torch.ones_like(zero), validate_args=False), samples, None, seed)
-
-
-def other_seed(seed: Tensor | None) -> Tensor | None:
-    """A second seed made from the first, for noise independent of the first's."""
-    return None if seed is None else seed ^ 0x2545F4914F6CDD1D

@@ -32,9 +32,8 @@ class Ensemble:
 
     Draws are divided evenly among the members, so predictions are those of the mixture. The loss is
     the mean of the losses that the members would have alone, each with samples/K draws: give
-    `Objective` as many samples as there are members, or a multiple. Its divergence is therefore the
-    mean of theirs, for any divergence. If it is convex in q, that is an upper bound on the
-    mixture's own; for KL
+    `Objective` as many samples as there are members, or a multiple. So is the divergence, which for
+    KL is an upper bound on the mixture's own
 
         KL(q ‖ p) ≤ 1/K Σ_k KL(q_k ‖ p) ≤ KL(q ‖ p) + log K
 
@@ -78,7 +77,7 @@ class Ensemble:
         return Mixture(each, self.members)
 
 
-class Mixture(nn.Module):
+class Mixture(nn.Module, Posterior):
     """The module that `Ensemble` makes."""
 
     def __init__(self, each: nn.Module, members: int) -> None:
@@ -91,13 +90,9 @@ class Mixture(nn.Module):
         """The mean of the first member, a network that was trained as such."""
         return self.each.mean[..., 0, :]
 
-    def marginals(self) -> None:
-        """None: a mixture of products is not a product."""
-
     def distribution(self) -> Members:
-        marginals = self.each.marginals()
-        each = self.each.distribution() if marginals is None else Independent(marginals, 1)
-        return Members(each)
+        each = self.each.distribution()
+        return Members(each if each.event_shape else Independent(each, 1))
 
     def log_prob(self, weights: Tensor) -> Tensor:
         """Joint log density of the mixture, (samples, …): log 1/K Σ_k q_k(w)."""

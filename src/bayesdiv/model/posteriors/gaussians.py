@@ -1,38 +1,23 @@
 """Gaussians whose weights depend on each other."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal
+from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.gaussian import SoftplusNormal
-from bayesdiv.model.posteriors.base import checked, inverse_softplus, other_seed, standard_noise
+from bayesdiv.model.posteriors.base import (
+    Posterior,
+    checked,
+    inverse_softplus,
+    standard_noise,
+)
 
-
-class Correlated(nn.Module, ABC):
-    """A posterior around `loc` whose weights depend on each other."""
-
-    loc: nn.Parameter
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    def marginals(self) -> None:
-        """None: the weights depend on each other."""
-
-    @abstractmethod
-    def distribution(self) -> Distribution:
-        """Of all weights jointly."""
-
-    def log_prob(self, weights: Tensor) -> Tensor:
-        density: Tensor = self.distribution().log_prob(weights)
-        return density
+_OTHER = 0x2545F4914F6CDD1D  # makes a second seed, of noise independent of the first's
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ class LowRank:
         return LowRankGaussian(loc, scale, self.rank)
 
 
-class LowRankGaussian(Correlated):
+class LowRankGaussian(nn.Module, Posterior):
     """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers."""
 
     # Half of each weight's variance starts in the diagonal, half in the factor, with random signs:
@@ -80,9 +65,8 @@ class LowRankGaussian(Correlated):
         self.directions = nn.Parameter(signs * scale.unsqueeze(-2) * (0.5 / rank) ** 0.5)
 
     @property
-    def scale(self) -> Tensor:
-        """Standard deviation of the part that is independent per weight."""
-        return softplus(self.rho)
+    def mean(self) -> Tensor:
+        return self.loc
 
     @property
     def factor(self) -> Tensor:
@@ -90,11 +74,13 @@ class LowRankGaussian(Correlated):
         return self.directions.mT
 
     def distribution(self) -> "LowRankNormal":
-        return LowRankNormal(self.loc, self.factor, self.scale.square())
+        return LowRankNormal(self.loc, self.factor, softplus(self.rho).square())
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
-        noise = standard_noise(samples, self.directions[..., 0], other_seed(seed))
+        noise = standard_noise(
+            samples, self.directions[..., 0], None if seed is None else seed ^ _OTHER
+        )
         drawn = own + (noise.unsqueeze(-2) @ self.directions).squeeze(-2)
         return drawn if dtype is None else drawn.to(dtype)
 
@@ -141,7 +127,7 @@ class FullRank:
         return FullRankGaussian(loc, scale)
 
 
-class FullRankGaussian(Correlated):
+class FullRankGaussian(nn.Module, Posterior):
     """The module that `FullRank` makes: w = loc + L ε."""
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
@@ -151,6 +137,10 @@ class FullRankGaussian(Correlated):
         self.rho = nn.Parameter(inverse_softplus(scale))
         # Only what is below the diagonal is read.
         self.lower = nn.Parameter(loc.new_zeros(*loc.shape, loc.shape[-1]))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
 
     @property
     def scale_tril(self) -> Tensor:

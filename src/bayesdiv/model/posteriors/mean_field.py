@@ -1,34 +1,18 @@
 """Independent weights: Gaussians, or a point estimate that is penalised like them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.distributions import Distribution, Normal
+from torch.distributions import Normal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.divergence.gaussian import SoftplusNormal
-from bayesdiv.model.posteriors.base import checked, inverse_softplus
+from bayesdiv.model.posteriors.base import Posterior, checked, inverse_softplus
 
 
-class Product(nn.Module, ABC):
-    """A posterior of independent weights, all of which follows from `marginals`."""
-
-    @abstractmethod
-    def marginals(self) -> Distribution:
-        """One distribution per weight."""
-
-    def distribution(self) -> Distribution:
-        return self.marginals()
-
-    def log_prob(self, weights: Tensor) -> Tensor:
-        each: Tensor = self.marginals().log_prob(weights)
-        return each.sum(-1)
-
-
-class MeanField(Product):
+class MeanField(nn.Module, Posterior):
     """Independent Gaussians: the posterior of the paper (algorithm 1).
 
         w = loc + scale · ε,   scale = softplus(rho) = log(1 + e^rho)
@@ -76,12 +60,12 @@ class MeanField(Product):
         return draw(self.marginals(), samples, dtype, seed)
 
 
-class Point(Product):
+class Point(nn.Module, Posterior):
     """A point estimate: every draw is the mean, so the network is deterministic.
 
     The divergence is taken from a Gaussian of fixed scale around it: with KL, and `start=1` so that
-    the scale is the prior's, that is weight decay, loc²/(2 scale²), the maximum a posteriori.
-    With strength 0 it is maximum likelihood, a plain network that stacks like a Bayesian one.
+    the scale is the prior's, that is weight decay, loc²/(2 scale²), the maximum a posteriori; with
+    strength 0 maximum likelihood.
 
     Args:
         loc: the weights, (…, weights).
