@@ -27,7 +27,7 @@ from bayesdiv.compute.devices import (
 from bayesdiv.compute.noise import Dtype
 from bayesdiv.compute.streams import turn
 from bayesdiv.divergence.gaussian import SoftplusNormal
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules, lending
+from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
 from bayesdiv.model.chain import chained
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField
@@ -200,7 +200,7 @@ def draws(
         return take(called(model, inputs)).unsqueeze(0)
 
     def run(*drawn: Tensor) -> Tensor:
-        with lending(modules, drawn):
+        with using(modules, drawn):
             return take(called(model, inputs))
 
     several = len(weights[0]) > 1 or not _single(weights)

@@ -12,8 +12,7 @@ from torch.distributions import Distribution
 
 from bayesdiv.compute.devices import autocast_under_vmap
 from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.model.layout import Layout, pieces
-from bayesdiv.model.placeholders import Placeholder, dtype_of, place
+from bayesdiv.model.layout import Layout, Placeholder, pieces, place
 from bayesdiv.model.posteriors.base import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
 from bayesdiv.model.recomputing import called_with, may_recompute
@@ -59,11 +58,7 @@ def _without_placeholders(
 
 
 class Bayesian(Whole):
-    """A module whose random weights are drawn again from the posterior in each call.
-
-    It is a Bayesian layer inside any `nn.Sequential`, or a whole Bayesian network. Make it with
-    `bayesianize`.
-    """
+    """A module, made by `bayesianize`, whose random weights are drawn again in each call."""
 
     def __init__(
         self, module: nn.Module, layout: Layout, posterior: nn.Module, prior: nn.Module
@@ -83,7 +78,7 @@ class Bayesian(Whole):
             self.register_buffer("channels_last", torch.ones(()))
         # Tensors in another dtype than the posterior; their placeholders know it.
         full = self._posterior.mean.dtype
-        self._rounded = [one for one in self._places if dtype_of(*one[:2]) != full]
+        self._rounded = [one for one in self._places if getattr(*one[:2]).dtype != full]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
 
@@ -132,7 +127,7 @@ class Bayesian(Whole):
             parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
         tensors = self.layout.named(parts)
         for owner, last, name in self._rounded:
-            dtype = dtype_of(owner, last)
+            dtype: torch.dtype = getattr(owner, last).dtype
             if torch.finfo(tensors[name].dtype).bits > torch.finfo(dtype).bits:
                 tensors[name] = tensors[name].to(dtype)
         return tensors
@@ -163,22 +158,22 @@ class Bayesian(Whole):
 
     def make_shardable(self) -> None:
         """Let what a prior has per weight be frozen parameters, which `fully_shard` shards."""
-        for part in self.prior.modules():
-            for name, buffer in list(part._buffers.items()):
-                if buffer is not None and buffer.shape[-1:] == (self.layout.size,):
-                    del part._buffers[name]
-                    part.register_parameter(name, nn.Parameter(buffer, requires_grad=False))
+        for name, buffer in list(self.prior.named_buffers()):
+            if buffer.shape[-1:] == (self.layout.size,):
+                owner, last = place(self.prior, name)
+                del owner._buffers[last]
+                owner.register_parameter(last, nn.Parameter(buffer, requires_grad=False))
 
     def extra_repr(self) -> str:
         names = [entry.names[0] for entry in self.layout.entries]
         lines = [f"random: {self.layout.size:,} weights in {_listed(names)}"]
-        fixed = [(name, p) for name, p in self.named_parameters() if name.startswith("module.")]
+        fixed = dict(self.module.named_parameters()) if "module" in self._modules else {}
         if fixed:
-            count = sum(parameter.numel() for _, parameter in fixed)
-            shown = _listed([name.removeprefix("module.") for name, _ in fixed])
-            lines.append(f"not random: {count:,} weights in {shown}")
-        trials = tuple(self.loc.shape[:-1])
-        return "\n".join([*lines, f"trials: {trials}"] if trials else lines)
+            count = sum(parameter.numel() for parameter in fixed.values())
+            lines.append(f"not random: {count:,} weights in {_listed([*fixed])}")
+        if self.loc.dim() > 1:
+            lines.append(f"trials: {tuple(self.loc.shape[:-1])}")
+        return "\n".join(lines)
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -208,18 +203,13 @@ class Group(Bayesian):
     # Everything that works on the Bayesian modules of a model, such as `draw_weights` and
     # `Objective`, sees a group as one of them; it cannot be called by itself.
 
-    def __init__(
-        self, module: nn.Module, layout: Layout, posterior: nn.Module, prior: nn.Module
-    ) -> None:
-        super().__init__(module, layout, posterior, prior)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         del self._modules["module"]
 
 
 class Grouped(Whole):
-    """A network whose random weights come in groups, each with its own posterior and prior.
-
-    `bayesianize(…, by=…)` makes it. It draws again in each call, as a `Bayesian` does.
-    """
+    """A network, made by `bayesianize(…, by=…)`, whose groups of random weights are each drawn."""
 
     def __init__(self, module: nn.Module, groups: Mapping[str, Group]) -> None:
         super().__init__()
@@ -241,8 +231,9 @@ def bayesian_modules(model: nn.Module) -> list[Bayesian]:
 
 
 @contextmanager
-def lending(modules: Sequence[Bayesian], weights: Sequence[Tensor]) -> Iterator[None]:
-    """For the time of the context, these Bayesian modules take these weights."""
+def using(model: nn.Module | Sequence[Bayesian], weights: Sequence[Tensor]) -> Iterator[None]:
+    """For the time of the context, the Bayesian modules of a model take these weights."""
+    modules = bayesian_modules(model) if isinstance(model, nn.Module) else model
     before = [module._given for module in modules]
     try:
         for module, drawn in zip(modules, weights, strict=True):
@@ -251,11 +242,6 @@ def lending(modules: Sequence[Bayesian], weights: Sequence[Tensor]) -> Iterator[
     finally:
         for module, given in zip(modules, before, strict=True):
             module.__dict__["_given"] = given
-
-
-def using(model: nn.Module, weights: Sequence[Tensor]) -> AbstractContextManager[None]:
-    """For the time of the context, the Bayesian modules of `model` take these weights."""
-    return lending(bayesian_modules(model), weights)
 
 
 def at_mean(model: nn.Module) -> AbstractContextManager[None]:

@@ -1,16 +1,15 @@
 """From any module to a Bayesian one, and back to an ordinary one."""
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypedDict, Unpack, overload
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from bayesdiv.model.bayesian import Bayesian, Group, Grouped, Whole, bayesian_modules
-from bayesdiv.model.layout import Layout, Where, unfrozen
-from bayesdiv.model.placeholders import emptied, filled
+from bayesdiv.model.layout import Layout, Placeholder, Where, place, unfrozen
 from bayesdiv.model.posteriors.base import PosteriorFor
 from bayesdiv.model.posteriors.mean_field import MeanField
 from bayesdiv.model.priors import PriorFor, prior_scale
@@ -55,8 +54,7 @@ def bayesianize(
     of each tensor are rounded to its own dtype. Tied weights, or a module that is used twice, stay
     one set of weights. Frozen weights, those with `requires_grad_(False)`, stay deterministic and
     share memory with those of the module. The padding row of an `nn.Embedding` is random like its
-    other rows. Filters of a module that was put `.to(memory_format=torch.channels_last)` keep that
-    order in the flat vector, so a step on channels-last inputs copies none.
+    other rows. Filters of a module in `torch.channels_last` keep that order in the flat vector.
 
     Args:
         module: any `nn.Module`.
@@ -74,12 +72,11 @@ def bayesianize(
             given draws are those of one vector, to rounding.
 
     Examples:
-        >>> from torch.distributions import Normal
-        >>> from bayesdiv import Prior
-        >>> net = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0))
+        >>> from bayesdiv import FanIn
+        >>> net = bayesianize(nn.Linear(8, 1), FanIn())
         >>> net(torch.zeros(5, 8)).shape
         torch.Size([5, 1])
-        >>> each = bayesianize(nn.Linear(8, 1), Prior(Normal, loc=0.0, scale=1.0), by=str)
+        >>> each = bayesianize(nn.Linear(8, 1), FanIn(), by=str)
         >>> [(name, tuple(group.posterior.loc.shape)) for name, group in each.groups.items()]
         [('weight', (1, 8)), ('bias', (1,))]
     """
@@ -88,9 +85,7 @@ def bayesianize(
     if bayesian_modules(module):
         raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
     if not callable(prior) or isinstance(prior, type):
-        raise TypeError(
-            f"prior must be a Prior such as Prior(Normal, loc=0.0, scale=1.0), got {prior!r}"
-        )
+        raise TypeError(f"prior must be a Prior such as FanIn(), got {prior!r}")
     chosen = _chosen(module, where)
     parts: dict[str, list[tuple[str, nn.Parameter]]] = {}
     home: dict[int, str] = {}  # one with several names belongs to the group of its first
@@ -99,7 +94,7 @@ def bayesianize(
         parts.setdefault(home.setdefault(id(parameter), group), []).append((name, parameter))
     for own in parts.values():
         _check(own)
-    bare = emptied(module, [name for name, _ in chosen])
+    bare = _emptied(module, [name for name, _ in chosen])
     made = {key: _distributions(own, prior, posterior, start) for key, own in parts.items()}
     if by is None:
         return Bayesian(bare, *made[""])
@@ -118,56 +113,12 @@ def _distributions(
     made = copy.deepcopy(prior) if isinstance(prior, nn.Module) else prior(layout, loc)
     scale = prior_scale(made()).to(loc)
     if scale.dim() and scale.shape[-1] not in (1, loc.shape[-1]):
-        raise ValueError(
-            f"the prior must have one number for all or one per weight, {loc.shape[-1]}, got "
-            f"{scale.shape[-1]}: give a function of layout and weights that makes it"
-        )
+        told = f"one number for all or one per weight, {loc.shape[-1]}, got {scale.shape[-1]}"
+        raise ValueError(f"the prior must have {told}: give a function of layout and weights")
     scale = start * scale.expand_as(loc)
     # A choice such as `Ensemble` looks at the weight tensors one by one.
     q = posterior.laid_out(layout) if hasattr(posterior, "laid_out") else posterior
     return layout, q(loc, scale), made.to(loc)
-
-
-def _nothing_random(module: nn.Module) -> str:
-    """Why no weight can be random, and what to do."""
-    kind = type(module).__name__
-    packed = any("quantized" in type(part).__module__ for part in module.modules())
-    kinds = {parameter.dtype for parameter in module.parameters()}
-    if packed or bool(kinds & {torch.int8, torch.uint8}):
-        return (
-            f"the weights of {kind} are quantised, which no posterior can move: make the module "
-            "Bayesian before it is quantised, or give it adapters and make those Bayesian"
-        )
-    frozen = not any(parameter.requires_grad for parameter in module.parameters())
-    hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
-    return f"no weight is random: where picked none of {kind}'s{hint}"
-
-
-def _check(chosen: _Chosen) -> None:
-    """Whether the chosen weights can be one vector with a Gaussian posterior."""
-    first, one = chosen[0]
-    for name, parameter in chosen:
-        if is_lazy(parameter):
-            raise ValueError(
-                f"a random weight must have a shape, got {name} without one: run the network once "
-                "on a batch first"
-            )
-        if not parameter.is_floating_point():
-            kind = "complex" if parameter.is_complex() else "integer"
-            raise ValueError(
-                f"{kind} weights have no Gaussian posterior, got {name} of {parameter.dtype}: "
-                "leave it out by where="
-            )
-        if parameter.device != one.device:
-            raise ValueError(
-                f"random weights must be on one device, got {first} on {one.device} and {name} on "
-                f"{parameter.device}: give by=, one posterior per device"
-            )
-        if parameter.is_meta:
-            raise ValueError(
-                f"a random weight must have values, got {name} on the meta device: load the "
-                "module's weights first"
-            )
 
 
 def _chosen(module: nn.Module, where: Where) -> _Chosen:
@@ -184,6 +135,40 @@ def _chosen(module: nn.Module, where: Where) -> _Chosen:
     ]
 
 
+def _nothing_random(module: nn.Module) -> str:
+    """Why no weight can be random, and what to do."""
+    kind, weights = type(module).__name__, [*module.parameters()]
+    packed = any("quantized" in type(part).__module__ for part in module.modules())
+    if packed or any(weight.dtype in (torch.int8, torch.uint8) for weight in weights):
+        return (
+            f"the weights of {kind} are quantised, which no posterior can move: make the module "
+            "Bayesian before it is quantised, or give it adapters and make those Bayesian"
+        )
+    frozen = not any(weight.requires_grad for weight in weights)
+    hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
+    return f"no weight is random: where picked none of {kind}'s{hint}"
+
+
+def _check(chosen: _Chosen) -> None:
+    """Whether the chosen weights can be one vector with a Gaussian posterior."""
+    first, one = chosen[0]
+    for name, own in chosen:
+        told = None
+        if is_lazy(own):
+            told = f"must have a shape, got {name} without one: run the network once on a batch"
+        elif not own.is_floating_point():
+            kind = "complex" if own.is_complex() else "integer"
+            given = f"got {name} of {own.dtype}: leave it out by where="
+            raise ValueError(f"{kind} weights have no Gaussian posterior, {given}")
+        elif own.device != one.device:
+            both = f"got {first} on {one.device} and {name} on {own.device}"
+            told = f"must be on one device, {both}: give by=, one posterior per device"
+        elif own.is_meta:
+            told = f"must have values, got {name} on the meta device: load the module's weights"
+        if told is not None:
+            raise ValueError(f"random weights {told}")
+
+
 def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) -> nn.Module:
     """Return an ordinary module with the posterior mean, or the given weights, as its weights.
 
@@ -197,20 +182,18 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
         weights: one draw, such as `draw_weights(model, 1)`; None is the mean.
 
     Examples:
-        >>> import torch, bayesdiv as bd
+        >>> from bayesdiv import FanIn
         >>> source = nn.Linear(3, 2)
-        >>> net = bd.bayesianize(source, bd.FanIn())
-        >>> torch.equal(plain(net).weight, source.weight)
+        >>> torch.equal(plain(bayesianize(source, FanIn())).weight, source.weight)
         True
     """
     modules = bayesian_modules(model)
     given = [weights] if isinstance(weights, Tensor) else weights
     drawn = [module.loc for module in modules] if given is None else given
     if len(drawn) != len(modules):
-        raise ValueError(
-            f"weights must be one tensor per Bayesian module, {len(modules)}, got {len(drawn)}"
-        )
-    own: dict[int, dict[str, Tensor]] = {}
+        told = f"{len(modules)}, got {len(drawn)}"
+        raise ValueError(f"weights must be one tensor per Bayesian module, {told}")
+    own: dict[Bayesian, dict[str, Tensor]] = {}
     for module, one in zip(modules, drawn, strict=True):
         size = module.layout.size
         if one.shape not in [(size,), (1, size)]:
@@ -218,11 +201,53 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
                 f"weights must be one draw of {size} weights, got shape {tuple(one.shape)}: of a "
                 "stack or of several draws, give one"
             )
-        own[id(module)] = module.layout.unflatten(one.reshape(-1))
+        own[module] = module.layout.unflatten(one.reshape(-1))
     memo: dict[int, Any] = {}
     for whole in model.modules():
         if isinstance(whole, Whole) and "module" in whole._modules:
-            parts = bayesian_modules(whole)
-            every = {n: t for part in parts for n, t in own[id(part)].items()}
-            memo[id(whole)] = filled(whole.module, every)
+            every = {n: t for part in bayesian_modules(whole) for n, t in own[part].items()}
+            memo[id(whole)] = _filled(whole.module, every)
     return copy.deepcopy(model, memo)
+
+
+def _emptied(module: nn.Module, names: Sequence[str]) -> nn.Module:
+    """A copy with placeholders where the random weights were, to be filled in each call."""
+    # Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
+    memo: dict[int, Any] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name in names:
+            memo[id(parameter)] = parameter  # taken out below
+        elif not parameter.requires_grad and type(parameter) is nn.Parameter:
+            memo.setdefault(id(parameter), nn.Parameter(parameter.data, requires_grad=False))
+    bare = copy.deepcopy(module, memo)
+    for owner, last in [place(bare, name) for name in names]:
+        own = cast(Tensor, owner._parameters.pop(last))
+        owner.__dict__[last] = Placeholder(own.dtype)
+    bare.register_state_dict_pre_hook(_refuse_half_a_state)
+    return bare
+
+
+def _filled(bare: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of such a module with parameters in the places; names of one tensor share one."""
+    # What a hook computed from weights, as the old spectral norm does, cannot be copied otherwise.
+    held = (value for owner in bare.modules() for value in vars(owner).values())
+    results = {id(v): v.detach() for v in held if isinstance(v, Tensor) and not v.is_leaf}
+    module = copy.deepcopy(bare, dict[int, Any](results))
+    hooks = module._state_dict_pre_hooks
+    for key in [key for key, hook in hooks.items() if hook is _refuse_half_a_state]:
+        del hooks[key]
+    made: dict[int, nn.Parameter] = {}
+    for name, tensor in weights.items():
+        owner, last = place(module, name)
+        own = tensor.detach().to(getattr(owner, last).dtype, copy=True)
+        del owner.__dict__[last]
+        owner.register_parameter(last, made.setdefault(id(tensor), nn.Parameter(own)))
+    return module
+
+
+def _refuse_half_a_state(module: nn.Module, prefix: str, keep_vars: bool) -> None:
+    if not prefix:
+        raise RuntimeError(
+            "the state of net.module lacks the random weights: take bd.plain(net).state_dict(), or "
+            "net.state_dict() for the posterior"
+        )

@@ -100,10 +100,8 @@ class Layout:
     def repeated(self, values: Tensor) -> Tensor:
         """A number per tensor, (…, tensors), for each of its weights, (…, weights)."""
         # Not `repeat_interleave`, which takes eighteen times as long on a CPU.
-        pieces = values.split(1, -1)
-        return torch.cat(
-            [v.expand(*v.shape[:-1], e.size) for v, e in zip(pieces, self.entries, strict=True)], -1
-        )
+        pairs = zip(values.split(1, -1), self.sizes, strict=True)
+        return torch.cat([value.expand(*value.shape[:-1], size) for value, size in pairs], -1)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Tensors by every name out of one vector."""
@@ -112,12 +110,9 @@ class Layout:
 
     def named(self, pieces: Sequence[Tensor]) -> dict[str, Tensor]:
         """Tensors by every name out of the pieces of a vector."""
-        return {
-            name: tensor
-            for entry, piece in zip(self.entries, pieces, strict=True)
-            for tensor in (entry.shaped(piece),)
-            for name in entry.names
-        }
+        pairs = zip(self.entries, pieces, strict=True)
+        shaped = ((entry.names, entry.shaped(piece)) for entry, piece in pairs)
+        return {name: tensor for names, tensor in shaped for name in names}
 
 
 def _order(tensor: Tensor) -> tuple[int, ...]:
@@ -158,3 +153,40 @@ class _Piece(torch.autograd.Function):
         ctx.whole[0][ctx.at] = grad
         # Handed over once; what the others write is in it before it is passed on.
         return ctx.whole[0] if first else None, None, None, None
+
+
+_ADVICE = (
+    "this weight is random and is there only while the Bayesian module runs: take bd.plain(net), "
+    "an ordinary module"
+)
+
+
+class Placeholder:
+    """Stands where a random weight is put in each call; to use it in between raises an error."""
+
+    # It is no tensor, since compilers would trace it: an attribute of its module, of no kind that a
+    # module moves or saves.
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def detach(self) -> "Placeholder":
+        return self  # what layers that write their own state ask for, from which it is taken out
+
+    data = property(detach)
+
+    def __getattr__(self, name: str) -> None:
+        raise AttributeError(name if name.startswith("__") else _ADVICE)
+
+    @classmethod
+    def __torch_function__(cls, *_: object) -> None:
+        raise AttributeError(_ADVICE)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __torch_function__
+    __matmul__ = __rmatmul__ = __neg__ = __getitem__ = __len__ = __torch_function__
+
+
+def place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The submodule that holds a tensor, and the tensor's name in it."""
+    path, _, last = name.rpartition(".")
+    return module.get_submodule(path), last
