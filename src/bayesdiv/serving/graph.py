@@ -16,7 +16,7 @@ from bayesdiv.calibration.sets import Sets
 from bayesdiv.draws import Outputs, Weights, tensor_of
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import plain
-from bayesdiv.model.placeholders import dtype_of, place
+from bayesdiv.model.layout import place
 from bayesdiv.outliers import Threshold
 from bayesdiv.predictive import Predictive
 from bayesdiv.serving.columns import Encoded
@@ -136,7 +136,7 @@ class Graph(nn.Module):
                 self._keep(precision.packed(entry.shaped(flat)) for flat in piece)
                 names = [f"{paths[id(module)]}.{name}".lstrip(".") for name in entry.names]
                 owners = [place(self.net, name) for name in names]
-                self.places.append((names, dtype_of(*owners[0])))
+                self.places.append((names, getattr(*owners[0]).dtype))
                 for owner, last in owners:
                     del owner._parameters[last]
 
