@@ -24,7 +24,7 @@ from bayesdiv.compute import backend
 from bayesdiv.compute.reference import Total
 from bayesdiv.divergence import Points, closed_form
 from bayesdiv.divergence.gaussian import OnePass, Terms
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.metrics import LOWEST, TABLE, TARGET, metric
 from bayesdiv.testing import check_divergence, check_likelihood, check_posterior
 from command import call, reproduce
@@ -206,7 +206,7 @@ def _(patch):
 TASK = """
 from dataclasses import dataclass
 from bayesdiv.app.tasks.regression import Regression
-from bayesdiv.likelihoods.numbers import StudentTNoise
+from bayesdiv.likelihoods import StudentTNoise
 
 @dataclass(frozen=True)
 class HeavyTailed(Regression):

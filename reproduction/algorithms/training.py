@@ -13,7 +13,7 @@ from bayesdiv import Auto, MonteCarlo
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.app.nets.tables import MLP
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, Estimator, Points
-from bayesdiv.likelihoods.classes import Classes
+from bayesdiv.likelihoods import Classes
 from bayesdiv.metrics import accuracy
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bayesdiv.app import runs
 from bayesdiv.draws import draw_weights, draws
-from bayesdiv.likelihoods.numbers import Gaussian
+from bayesdiv.likelihoods import Gaussian
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.posteriors.base import Posterior
 from reproduction.contenders import CONTENDERS

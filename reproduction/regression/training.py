@@ -14,7 +14,7 @@ from torch.distributions import Normal
 
 from bayesdiv.app.nets.tables import MLP
 from bayesdiv.divergence import JSA, UnmodifiedJSA
-from bayesdiv.likelihoods.numbers import Gaussian
+from bayesdiv.likelihoods import Gaussian
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.mean_field import Point

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
     from bayesdiv.export import export
-    from bayesdiv.likelihoods.classes import Binary, Classes
-    from bayesdiv.likelihoods.numbers import (
+    from bayesdiv.likelihoods import (
+        Binary,
+        Classes,
         Gaussian,
         HeteroscedasticGaussian,
         Poisson,
@@ -123,8 +124,7 @@ _HOMES = {
     "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.export": "export",
-    "bayesdiv.likelihoods.classes": "Binary Classes",
-    "bayesdiv.likelihoods.numbers": "Gaussian HeteroscedasticGaussian Poisson StudentTNoise",
+    "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian Poisson StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian stacked",
     "bayesdiv.model.bayesianize": "bayesianize plain",
     "bayesdiv.model.posteriors.ensemble": "Ensemble",

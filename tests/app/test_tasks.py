@@ -131,7 +131,7 @@ def test_a_file_with_a_task_of_ones_own_reaches_the_command_line(tmp_path, monke
 from dataclasses import dataclass
 
 from bayesdiv.app.tasks.regression import Regression
-from bayesdiv.likelihoods.numbers import StudentTNoise
+from bayesdiv.likelihoods import StudentTNoise
 
 
 @dataclass(frozen=True)

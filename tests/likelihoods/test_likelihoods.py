@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.likelihoods.classes import balanced
+from bayesdiv.likelihoods import balanced
 
 OUTPUTS = torch.tensor([[0.3], [-1.2], [2.0]])
 TARGETS = torch.tensor([0.0, -1.0, 5.0])

@@ -7,7 +7,7 @@ from scipy import stats
 from torch.distributions import NegativeBinomial as Counted
 
 from bayesdiv import quantiles
-from bayesdiv.likelihoods.numbers import Gamma, GaussianMixture, LogNormal, NegativeBinomial
+from bayesdiv.likelihoods import Gamma, GaussianMixture, LogNormal, NegativeBinomial
 from bayesdiv.predictive import Predictive
 from bayesdiv.testing import check_likelihood
 

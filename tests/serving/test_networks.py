@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesdiv as bd
-from bayesdiv.likelihoods.numbers import Gamma, GaussianMixture, LogNormal, NegativeBinomial
+from bayesdiv.likelihoods import Gamma, GaussianMixture, LogNormal, NegativeBinomial
 from serving.networks import Bert, Cnn, Encoder, Recurrent, efficientnet_lite0, resnet18, tried
 from serving.running import assert_equal, expected, runner
 

@@ -22,7 +22,7 @@ from bayesdiv.calibration import Levels, Saved, Spread, Temperature
 from bayesdiv.compute.streams import drawing, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.ensemble import Ensemble

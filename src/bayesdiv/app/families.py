@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
+from bayesdiv import likelihoods
 from bayesdiv.app.recipe import TABLES
-from bayesdiv.likelihoods import numbers
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 
 Floats = NDArray[np.float64]
 COMPONENTS = 3  # of a mixture
@@ -86,7 +86,7 @@ def _whole(y: Floats) -> NDArray[np.bool_]:
     return whole
 
 
-class Gaussians(numbers.Gaussian):
+class Gaussians(likelihoods.Gaussian):
     """Several targets, each normal with a learned noise level of its own."""
 
     def __init__(self, targets: int) -> None:
@@ -97,7 +97,7 @@ class Gaussians(numbers.Gaussian):
         return self.scale  # (targets,), the last axis of the outputs
 
 
-_SMALLEST, _SHIFT = TABLES.smallest, numbers.shift_to(1.0, TABLES.smallest)
+_SMALLEST, _SHIFT = TABLES.smallest, likelihoods.shift_to(1.0, TABLES.smallest)
 
 
 def _numbers(values: Floats) -> Tensor:
@@ -106,11 +106,11 @@ def _numbers(values: Floats) -> Tensor:
 
 def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Family:
     """A family whose network says a logarithm."""
-    counts = kind is numbers.NegativeBinomial
+    counts = kind is likelihoods.NegativeBinomial
     return Family(
         lambda units: kind(
             _SMALLEST,
-            numbers.shift_to(spread, _SMALLEST),
+            likelihoods.shift_to(spread, _SMALLEST),
             _numbers(units.centre),
             _numbers(units.width),
         ),
@@ -122,30 +122,30 @@ def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Fami
 
 FAMILIES = {
     "heteroscedastic": Family(
-        lambda _: numbers.HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard
+        lambda _: likelihoods.HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard
     ),
     "gaussian": Family(
-        lambda units: numbers.Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
+        lambda units: likelihoods.Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
         _standard,
         outputs=1,
     ),
-    "student_t": Family(lambda _: numbers.StudentTNoise(), _standard, outputs=1),
+    "student_t": Family(lambda _: likelihoods.StudentTNoise(), _standard, outputs=1),
     "mixture": Family(
-        lambda _: numbers.GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
+        lambda _: likelihoods.GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
         _standard,
         outputs=3 * COMPONENTS,
         locations=COMPONENTS,
     ),
-    "log_normal": _of_logarithms(numbers.LogNormal),
-    "gamma": _of_logarithms(numbers.Gamma),
+    "log_normal": _of_logarithms(likelihoods.LogNormal),
+    "gamma": _of_logarithms(likelihoods.Gamma),
     "poisson": Family(
-        lambda units: numbers.Poisson(_numbers(units.centre)),
+        lambda units: likelihoods.Poisson(_numbers(units.centre)),
         _counted,
         outputs=1,
         holds="0, 1, 2, …",
         fits=_whole,
     ),
-    "negative_binomial": _of_logarithms(numbers.NegativeBinomial, OVERDISPERSED),
+    "negative_binomial": _of_logarithms(likelihoods.NegativeBinomial, OVERDISPERSED),
 }
 
 

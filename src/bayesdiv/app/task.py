@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app import tasks
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.predictive import Predictive
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from bayesdiv.divergence import KL, Divergence, Estimator, joint
 from bayesdiv.divergence.estimators import Auto, Exact
 from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws, leaves, way
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors.mean_field import MeanField

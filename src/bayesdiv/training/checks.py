@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bayesdiv.draws import leaves
-from bayesdiv.likelihoods.numbers import Gaussian
+from bayesdiv.likelihoods import Gaussian
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.batches import Batches, examples

@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from bayesdiv.draws import Inputs
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict
 

@@ -21,8 +21,7 @@ from bayesdiv.app.sklearn.rows import distinct, repeats_of, standardised
 from bayesdiv.app.sklearn.tabular import Tabular
 from bayesdiv.calibration import Central, FoldIntervals, Intervals, Scaled, Sets
 from bayesdiv.compute.streams import seeded
-from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.classes import Classes
+from bayesdiv.likelihoods import Classes, Likelihood
 from bayesdiv.predictive import Predictive
 
 

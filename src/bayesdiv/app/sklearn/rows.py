@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from bayesdiv.app.families import Floats, Moments
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.prediction import predict
 from bayesdiv.training.batches import Batches

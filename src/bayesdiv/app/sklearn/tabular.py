@@ -27,7 +27,7 @@ from bayesdiv.app.sklearn.frames import check_numbers, encoder_for, is_frame
 from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, Stream, standardised
 from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors.ensemble import Mixture

@@ -12,8 +12,7 @@ from torch import Tensor
 from bayesdiv.app.data.columns import codes_of, label_of, labels_of, quoted
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.calibration import Promised
-from bayesdiv.likelihoods.base import Likelihood
-from bayesdiv.likelihoods.classes import Classes
+from bayesdiv.likelihoods import Classes, Likelihood
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesdiv.app.data.columns import Numeric, kind_of, label_of, numbers_of
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.families import Family, Units, family_of
-from bayesdiv.likelihoods.base import Likelihood
+from bayesdiv.likelihoods import Likelihood
 from bayesdiv.metrics import NATS, TARGET
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.predictive import Predictive

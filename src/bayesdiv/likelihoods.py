@@ -1,14 +1,111 @@
-"""Targets that are numbers: around the output, positive, or counts."""
+"""From a network's outputs to a distribution of the targets: classes, numbers, counts."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributions, nn
-from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal, StudentT
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal, StudentT
 from torch.nn.functional import softplus
 
-from bayesdiv.likelihoods.base import Likelihood, joined
 from bayesdiv.model.posteriors.base import inverse_softplus
+
+
+class Likelihood(nn.Module):
+    """A module whose call turns outputs (…, batch, outputs) into a distribution of the targets."""
+
+    def example_weight(self, y: Tensor) -> Tensor | None:
+        """How much each example counts in the loss; None where all count alike."""
+        return None
+
+    def counted(self, y: Tensor) -> Tensor | None:
+        """Which targets are part of the loss; None where all are."""
+        return None
+
+
+def joined(family: Callable[..., Distribution], *parts: Tensor) -> Distribution:
+    """A distribution per row: of one number, or of several that are independent."""
+    if parts[0].shape[-1] == 1:
+        return family(*(part.squeeze(-1) for part in parts), validate_args=False)
+    return Independent(family(*parts, validate_args=False), 1, validate_args=False)
+
+
+def _positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:
+    found = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    if not bool((found.isfinite() & (found > 0)).all()):
+        raise ValueError(f"{name} must be positive, got {found.tolist()}")
+    return found
+
+
+def _one(outputs: Tensor, which: str = "") -> Tensor:
+    """The single output of each row."""
+    if outputs.shape[-1] != 1:
+        raise ValueError(f"outputs must be one{which}, got {outputs.shape[-1]}")
+    return outputs.squeeze(-1)
+
+
+class Weighted(Likelihood):
+    """Classes, each of which may count differently."""
+
+    class_weights: Tensor | None
+
+    def __init__(self, class_weights: Sequence[float] | Tensor | None = None) -> None:
+        super().__init__()
+        given = None if class_weights is None else _positive("class_weights", class_weights)
+        self.register_buffer("class_weights", given)
+
+    def example_weight(self, y: Tensor) -> Tensor | None:
+        return None if self.class_weights is None else self.class_weights[y.long()]
+
+
+class Binary(Weighted):
+    """Targets are 0 or 1; the single output is the logit of 1."""
+
+    def forward(self, outputs: Tensor) -> Bernoulli:
+        return Bernoulli(logits=_one(outputs, ", the logit of class 1"), validate_args=False)
+
+
+class Classes(Weighted):
+    """Targets are one of several classes; outputs are logits.
+
+        p(y = k | x, w) = softmax(f_w(x))_k
+
+    Args:
+        class_weights: how much an example of each class counts in the loss; see `balanced`.
+        ignore: a label that means no label, such as -100 for padding. It is left out of the
+            likelihood; an example with no other label is left out of the mean over the batch, too,
+            so that `num_data` is the number of examples with a label. Of several processes, each
+            takes the mean over its own part. Metrics refuse the label; give them the rest: with
+            `keep = y != -100`, of a prediction
+            `Predictive(likelihood(predictive.conditional.logits[:, keep]))` and `y[keep]`.
+
+    Examples:
+        >>> Classes(ignore=-100).counted(torch.tensor([2, -100]))
+        tensor([ True, False])
+    """
+
+    def __init__(
+        self, class_weights: Sequence[float] | Tensor | None = None, ignore: int | None = None
+    ) -> None:
+        super().__init__(class_weights)
+        self.ignore = ignore
+
+    def counted(self, y: Tensor) -> Tensor | None:
+        return None if self.ignore is None else y != self.ignore
+
+    def forward(self, outputs: Tensor) -> Categorical:
+        if outputs.shape[-1] < 2:
+            raise ValueError(f"outputs must be one per class, two or more, got {outputs.shape[-1]}")
+        return Categorical(logits=outputs, validate_args=False)
+
+
+def balanced(y: Tensor, classes: int) -> Tensor:
+    """Weights with which every class counts alike, whatever its share: N / (classes · count)."""
+    counts = torch.bincount(y.long(), minlength=classes).to(torch.get_default_dtype())
+    if not bool((counts > 0).all()):
+        missing = (counts == 0).nonzero().flatten().tolist()
+        raise ValueError(f"every class needs an example to be weighted, got none of {missing}")
+    return counts.sum() / (classes * counts)
 
 
 class Noisy(Likelihood):
@@ -16,9 +113,7 @@ class Noisy(Likelihood):
 
     def __init__(self, scale: float | Tensor = 1.0) -> None:
         super().__init__()
-        start = torch.as_tensor(scale, dtype=torch.get_default_dtype())
-        if not bool((start > 0).all()):
-            raise ValueError(f"scale must be positive, got {start.min().item()}")
+        start = _positive("scale", scale)
         self.trials = start.shape
         # One axis at least: `fully_shard` takes no single numbers.
         self.rho = nn.Parameter(inverse_softplus(start.reshape(self.trials or (1,))))
@@ -46,8 +141,6 @@ class Gaussian(Noisy):
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
-        if outputs.shape[-1] == 1:
-            return Normal(outputs.squeeze(-1), self.scale_for(1), validate_args=False)
         return joined(Normal, outputs, self.scale_for(2))
 
 
@@ -61,14 +154,11 @@ class StudentTNoise(Noisy):
 
     def __init__(self, df: float = 4.0, scale: float | Tensor = 1.0) -> None:
         super().__init__(scale)
-        if not df > 0:
-            raise ValueError(f"df must be positive, got {df}")
+        _positive("df", df)
         self.df = df
 
     def forward(self, outputs: Tensor) -> StudentT:
-        if outputs.shape[-1] != 1:
-            raise ValueError(f"outputs must be one, got {outputs.shape[-1]}")
-        loc = outputs.squeeze(-1)
+        loc = _one(outputs)
         return StudentT(loc.new_tensor(self.df), loc, self.scale_for(1), validate_args=False)
 
 
@@ -84,8 +174,7 @@ class Spread(Likelihood):
 
     def __init__(self, smallest: float = 1e-4, shift: float = 0.0) -> None:
         super().__init__()
-        if not smallest > 0:
-            raise ValueError(f"smallest must be positive, got {smallest}")
+        _positive("smallest", smallest)
         self.smallest, self.shift = smallest, shift
 
     def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,12 +239,12 @@ class GaussianMixture(Spread):
         scale = softplus(rho + self.shift) + self.smallest
         one = loc.shape[-2] == 1
         loc, logits, scale = ((p.squeeze(-2) if one else p) for p in (loc, logits, scale))
-        each = MixtureSameFamily(
+        each = distributions.MixtureSameFamily(
             Categorical(logits=logits, validate_args=False),
             Normal(loc + self.offsets, scale, validate_args=False),
             validate_args=False,
         )
-        return each if one else distributions.Independent(each, 1, validate_args=False)
+        return each if one else Independent(each, 1, validate_args=False)
 
 
 class Logarithmic(Spread):
@@ -181,10 +270,8 @@ class Logarithmic(Spread):
         width: float | Tensor = 1.0,
     ) -> None:
         super().__init__(smallest, shift)
-        for name, value in (("centre", centre), ("width", width)):
-            self.register_buffer(name, torch.as_tensor(value, dtype=torch.get_default_dtype()))
-        if not bool((self.width > 0).all()):
-            raise ValueError(f"width must be positive, got {self.width.min().item()}")
+        self.register_buffer("centre", torch.as_tensor(centre, dtype=torch.get_default_dtype()))
+        self.register_buffer("width", _positive("width", width))
 
     def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         loc, spread = super().parts(outputs)

@@ -1,1 +1,0 @@
-"""From a network's outputs to a distribution of the targets: one file per family."""
