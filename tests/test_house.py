@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # A room may import its own and those before it, never one after it.
 LAYERS = (
-    ("divergence", "compute", "incomplete", "quantiles"),
+    ("divergence", "compute", "quantiles"),
     ("model",),
     ("likelihoods", "draws"),
     ("objective",),

@@ -1,7 +1,7 @@
 """Quantiles of a mixture of any torch distribution, whether torch knows its quantiles or not."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import cast
 
@@ -9,14 +9,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, NegativeBinomial, Poisson, StudentT
 from torch.distributions.constraints import Constraint
+from torch.nn.functional import logsigmoid
 
-from bayesdiv import incomplete
 from bayesdiv.compute.devices import traced
 from bayesdiv.compute.streams import seeded
 from bayesdiv.divergence.densities import offers
 
 DRAWS = 1 << 14  # where nothing but samples is known, in all
 MOST_COUNTS = 1 << 16  # beyond which samples take over
+MOST_TERMS = 1000  # of a continued fraction
+NODES, STEP = 40, 0.08  # of the tanh-sinh rule, on each side of its middle
+ENOUGH = 30.0  # e^-30 of an integrand's peak is left out
 # In a graph, a quantile is found by passes that each cut its bracket into four: 12 are 24 halvings.
 SECTIONS, PASSES = 4, 12
 
@@ -85,7 +88,7 @@ def _(distribution: NegativeBinomial, value: Tensor) -> Tensor:
     # P(Y ≤ k) = I_{1-p}(r, k + 1)
     logits, whole = distribution.logits, value.double().floor()
     dtype = torch.promote_types(value.dtype, logits.dtype)
-    below = _beta(distribution.total_count.double(), whole.clamp(min=0) + 1, -logits.double())
+    below = beta(distribution.total_count.double(), whole.clamp(min=0) + 1, -logits.double())
     return torch.where(whole < 0, 0.0, below).to(dtype)
 
 
@@ -94,12 +97,8 @@ def _(distribution: StudentT, value: Tensor) -> Tensor:
     # P(T > t) = ½ I_x(df/2, ½),   x = df / (df + t²)
     t = ((value - distribution.loc) / distribution.scale).double()
     df = distribution.df.double()
-    tail = 0.5 * _beta(0.5 * df, t.new_tensor(0.5), df.log() - 2 * t.abs().log())
+    tail = 0.5 * beta(0.5 * df, t.new_tensor(0.5), df.log() - 2 * t.abs().log())
     return torch.where(t > 0, 1 - tail, tail)
-
-
-def _beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
-    return (incomplete.beta_in_graph if traced() else incomplete.beta)(a, b, logits)
 
 
 def in_fixed_steps(distribution: Distribution, probabilities: Sequence[float]) -> Tensor:
@@ -204,3 +203,105 @@ def _draws(distribution: Distribution, count: int = DRAWS) -> Tensor:
     """Samples that are the same in every call, and leave torch's generator alone."""
     with seeded(0, list(range(torch.cuda.device_count()))):
         return distribution.sample(torch.Size([count]))
+
+
+def beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
+    """I_x(a, b), the regularised incomplete beta function, at x = sigmoid(logits)."""
+    if traced():
+        return beta_in_graph(a, b, logits)
+    # By the side whose continued fraction is short; torch has no such function.
+    x = logits.sigmoid()
+    a, b, logits, x = torch.broadcast_tensors(a, b, logits, x)
+    turned = x > (a + 1) / (a + b + 2)
+    one, two = torch.where(turned, b, a), torch.where(turned, a, b)
+    near = torch.where(turned, 1 - x, x)
+    logs = logsigmoid(logits), logsigmoid(-logits)  # of x and of 1 - x
+    log_near, log_far = torch.where(turned, logs[1], logs[0]), torch.where(turned, *logs)
+    front = (one * log_near + two * log_far - _log_beta(a, b) - one.log()).exp()
+    found = front / _fraction(one, two, near)
+    return torch.where(turned, 1 - found, found).clamp(0, 1)
+
+
+def _log_beta(a: Tensor, b: Tensor) -> Tensor:
+    """The logarithm of Γ(a) Γ(b) / Γ(a + b); of a large number by Stirling's series."""
+    small, large, total = torch.minimum(a, b), torch.maximum(a, b), a + b
+    far = small - (large - 0.5) * (small / large).log1p() - small * total.log()
+    far = far + (1 / large - 1 / total) / 12 - (large**-3 - total**-3) / 360
+    return small.lgamma() + far.where(large > 100, large.lgamma() - total.lgamma())
+
+
+def _fraction(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """1 + d_1/(1 + d_2/(1 + …)) of the incomplete beta function, evaluated from the front."""
+    value, above, below = torch.ones_like(x), torch.ones_like(x), torch.zeros_like(x)
+    for step in range(1, 2 * MOST_TERMS):
+        m = step // 2
+        if step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        below = 1 / (1 + term * below + 1e-300)  # never 0, nor is the next
+        above = 1 + term / above + 1e-300
+        value = value * above * below
+        if bool(((above * below - 1).abs() < 1e-14).all()):
+            break
+    return value
+
+
+def beta_in_graph(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
+    """The same as `beta`, without a gamma function or a loop that looks at values."""
+    # x = sigmoid(v),   bend(v) = -a log x - b log(1 - x), less its value at the peak
+    a, b, at = torch.broadcast_tensors(a, b, logits)
+    one, two, middle = a.unsqueeze(-1), b.unsqueeze(-1), (a / b).log()
+
+    def bend(v: Tensor) -> Tensor:
+        found: Tensor = one * _softplus(-v) + two * _softplus(v)
+        return found
+
+    least, wide = bend(middle.unsqueeze(-1)), (2 * ENOUGH * (1 / a + 1 / b)).sqrt()
+    low, high = middle - wide - ENOUGH / a, middle + wide + ENOUGH / b
+    return _below(lambda v: bend(v) - least, low, middle, at, high)
+
+
+def upper_gamma_in_graph(a: Tensor, x: Tensor) -> Tensor:
+    """Q(a, x), the regularised upper incomplete gamma function, in double precision."""
+    # t = a e^v,   bend(v) = a (e^v - 1 - v)
+    a, x = torch.broadcast_tensors(a.double(), x.double())
+    share, each = ENOUGH / a, a.unsqueeze(-1)
+    reach = (2 * share).sqrt()
+
+    def bend(v: Tensor) -> Tensor:
+        # v² / 2 + v³ / 6 + … near 0, where e^v - 1 - v would lose its digits.
+        near = v * v * (0.5 + v / 6 + v * v / 24)
+        return each * torch.where(v.abs() < 1e-2, near, v.exp() - 1 - v)
+
+    low, high = -(share * 2 / 3 + reach), (1 + share + reach).log()
+    return 1 - _below(bend, low, torch.zeros_like(a), (x / a).log(), high)
+
+
+def _softplus(v: Tensor) -> Tensor:
+    """log(1 + e^v) by operations that onnxruntime has in double precision too."""
+    return v.clamp(min=0) + (1 + (-v.abs()).exp()).log()
+
+
+def _below(
+    bend: Callable[[Tensor], Tensor], low: Tensor, peak: Tensor, at: Tensor, high: Tensor
+) -> Tensor:
+    """The share of ∫ exp(-bend) below a point, of a bend that is convex and at least 0."""
+    # No piece has the peak inside, where it is sharpest.
+    at = torch.maximum(torch.minimum(at, high), low)
+    first, last = torch.minimum(at, peak), torch.maximum(at, peak)
+    left, middle, right = (
+        _area(bend, *ends) for ends in ((low, first), (first, last), (last, high))
+    )
+    return (left + torch.where(at > peak, middle, 0.0)) / (left + middle + right)
+
+
+def _area(bend: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """∫ exp(-bend) from low to high, by the tanh-sinh rule."""
+    # Made in the graph: a constant tensor in a decomposition is lost on the way to ONNX.
+    t = STEP * torch.arange(-NODES, NODES + 1, dtype=low.dtype, device=low.device)
+    steep = 0.25 * math.pi * (t.exp() - (-t).exp())
+    shares = STEP * 0.5 * math.pi * (t.exp() + (-t).exp()) / (steep.exp() + (-steep).exp()) ** 2
+    width = high - low
+    v = low.unsqueeze(-1) + width.unsqueeze(-1) / (1 + (-2 * steep).exp())
+    return ((-bend(v)).exp() * shares).sum(-1) * width

@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 
 from bayesdiv.draws import attention_alone
-from bayesdiv.incomplete import upper_gamma_in_graph
+from bayesdiv.quantiles import upper_gamma_in_graph
 
 METADATA = "bayesdiv.json"  # the extra file in a .pt2; in an .onnx the property "bayesdiv"
 ROOM = 2**25  # bytes for all of an ONNX file but its weights: 100,000 operations

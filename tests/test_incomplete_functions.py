@@ -7,7 +7,7 @@ from scipy import special, stats
 from torch.distributions import NegativeBinomial, StudentT
 
 from bayesdiv import quantiles
-from bayesdiv.incomplete import beta, beta_in_graph, upper_gamma_in_graph
+from bayesdiv.quantiles import beta, beta_in_graph, upper_gamma_in_graph
 
 
 def spread(low: float, high: float, count: int) -> torch.Tensor:
