@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
@@ -62,13 +61,12 @@ def _trained(
     folder: Path | None,
     tell: Callable[[Epoch], None],
 ) -> dict[str, Any]:
-    optimizer = experiment.optimizer()
-    keeper = Keeper(experiment.parts, experiment.history, optimizer, folder)
-    done, began = keeper.begin(settings), time.perf_counter()
+    keeper = Keeper(experiment, folder)
+    done = keeper.begin(settings)
     updates = -(-splits.num_data // experiment.training.batch_size)
     lagging = experiment.images is not None and updates < _RUNNING
     try:
-        for epoch in experiment.epochs(splits.train, optimizer, done):
+        for epoch in experiment.epochs(splits.train, keeper.optimizer, done):
             # The likelihood of the target in its own units, as in all that is shown.
             total, nll, divergence = epoch.loss
             shift = splits.task.log_scale
@@ -82,19 +80,10 @@ def _trained(
             experiment.model.settle(splits.train.x)
         if experiment.images is not None:
             experiment.estimate_statistics(splits.train)
-        result = {
-            "test": evaluate(experiment, splits, splits.test),
-            "validation": evaluate(experiment, splits, splits.validation),
-            "best_epoch": keeper.done.best.epoch,
-            "seconds": keeper.seconds_before + time.perf_counter() - began,
-        }
-        if folder is not None:
-            write_unlike(folder, splits)
-        keeper.finish(result)
+        return keeper.finish(splits, best_epoch=keeper.done.best.epoch)
     except KeyboardInterrupt:
         keeper.checkpoint()
         raise
-    return result
 
 
 class _Done(NamedTuple):
@@ -111,17 +100,12 @@ class _Done(NamedTuple):
 class Keeper:
     """Remembers the best weights and history, and writes them if there is a folder."""
 
-    def __init__(
-        self,
-        parts: Mapping[str, nn.Module],
-        history: list[dict[str, Any]],
-        optimizer: Optimizer,
-        folder: Path | None,
-    ) -> None:
-        self.parts, self.history, self.optimizer, self.folder = parts, history, optimizer, folder
-        self.done = _Done(0, self._whole_state(), Kept(0, math.inf, state_of(parts)))
-        self.seconds_before, self.began = 0.0, time.perf_counter()
-        self.saved_at = time.perf_counter()
+    def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
+        self.experiment, self.folder = experiment, folder
+        self.parts, self.history = experiment.parts, experiment.history
+        self.optimizer = experiment.optimizer()
+        self.done = _Done(0, self._whole_state(), Kept(0, math.inf, state_of(self.parts)))
+        self.began = self.saved_at = time.perf_counter()
         self.identity = ""
 
     def begin(self, settings: dict[str, Any]) -> int:
@@ -139,17 +123,15 @@ class Keeper:
             _check_same(self.folder, there, settings)
         if there.get("data") != settings["data"]:  # or the same rows in a file that has moved
             runs.write_json(path, settings)
-        if not checkpoint.exists():
-            runs.start_history(self.folder, [])
-            return 0
-        runs.check_identity(checkpoint, settings)
-        runs.load_state(checkpoint, {f"best {name}": part for name, part in self.parts.items()})
-        state = state_of(self.parts)  # before the modules take what they held last
-        told = runs.load_state(checkpoint, self.parts, self.optimizer)
-        kept = Kept(told["best_epoch"], told["best_nll"], state)
-        self.done = _Done(told["epoch"], self._whole_state(), kept)
-        self.seconds_before = told["seconds"]
-        self.history[:] = runs.read_history(self.folder, self.done.epoch)
+        if checkpoint.exists():
+            runs.check_identity(checkpoint, settings)
+            runs.load_state(checkpoint, {f"best {name}": part for name, part in self.parts.items()})
+            state = state_of(self.parts)  # before the modules take what they held last
+            told = runs.load_state(checkpoint, self.parts, self.optimizer)
+            best = Kept(told["best_epoch"], told["best_nll"], state)
+            self.done = _Done(told["epoch"], self._whole_state(), best)
+            self.began -= told["seconds"]
+            self.history[:] = runs.read_history(self.folder, self.done.epoch)
         runs.start_history(self.folder, self.history)
         return self.done.epoch
 
@@ -188,7 +170,7 @@ class Keeper:
             epoch=self.done.epoch,
             best_nll=self.done.best.score,
             best_epoch=self.done.best.epoch,
-            seconds=self.seconds_before + time.perf_counter() - self.began,
+            seconds=time.perf_counter() - self.began,
         )
         self.saved_at = time.perf_counter()
 
@@ -201,12 +183,20 @@ class Keeper:
             )
         put_back(self.done.best.state, self.parts)
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, splits: Splits, **known: float) -> dict[str, Any]:
         """Write weights and metrics; the metrics last, since they mark a run as finished."""
+        parts = {"test": splits.test, "validation": splits.validation}
+        result: dict[str, Any] = {
+            **{name: evaluate(self.experiment, splits, part) for name, part in parts.items()},
+            "seconds": time.perf_counter() - self.began,
+            **known,
+        }
         if self.folder is not None:
+            write_unlike(self.folder, splits)
             runs.save_state(self.folder / runs.WEIGHTS, self.parts, settings=self.identity)
             runs.write_json(self.folder / runs.METRICS, result)
             (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
+        return result
 
     def _whole_state(self) -> tuple[State, dict[str, Any]]:
         return state_of(self.parts), copy.deepcopy(self.optimizer.state_dict())

@@ -15,7 +15,6 @@ from optuna.trial import TrialState
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import experiment as experiments
 from bayesdiv.app import metric, options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
@@ -154,10 +153,9 @@ def _population(
             tell=lambda alive, epoch, of: line.update(f"{alive} settings, epoch {epoch} of {of}"),
         )
         seconds = time.perf_counter() - began
-        measured = experiments.evaluate(grown.experiment, splits, splits.test)
         line.update("training the given settings")
         beside = trainings.train(splits, *pair)[1]["test"]
-        write_run(grown, splits, source, run, {"test": measured, "seconds": seconds})
+        measured = write_run(grown, splits, source, run, seconds)
     output.print(_table(grown.tried, len(grown.tried), grown.best.number, "nll", splits.name))
     tuned = Tuned(*with_settings(*pair, grown.best.settings), grown.best)
     _write(folder, source, tuned, grown.tried)

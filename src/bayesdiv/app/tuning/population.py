@@ -12,13 +12,12 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from bayesdiv.app import experiment as experiments
-from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Settled, Training, evaluate
 from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
-from bayesdiv.app.training import Keeper, write_unlike
+from bayesdiv.app.training import Keeper
 from bayesdiv.app.tuning.experiment import Ranges, given, outside, searched, with_settings
 from bayesdiv.app.tuning.search import Tried
 from bayesdiv.divergence import Divergence
@@ -45,7 +44,7 @@ class _Trial:
 
     def __init__(self, number: int, settings: dict[str, float], experiment: Experiment) -> None:
         self.number, self.settings, self.experiment = number, settings, experiment
-        self.keeper = Keeper(experiment.parts, experiment.history, experiment.optimizer(), None)
+        self.keeper = Keeper(experiment)
         self.state = "pruned"
 
     @property
@@ -280,14 +279,12 @@ def _mixed(mixed: Experiment, members: Sequence[_Trial], splits: Splits) -> Expe
 
 
 def write_run(
-    grown: Grown, splits: Splits, source: Mapping[str, Any], folder: Path, result: dict[str, Any]
-) -> None:
-    """The mixture as a run, which `predict`, `evaluate`, `report` and `export` take."""
+    grown: Grown, splits: Splits, source: Mapping[str, Any], folder: Path, seconds: float
+) -> dict[str, float]:
+    """Write the mixture as a run like any other; its test metrics."""
     mixed = grown.experiment
-    keeper = Keeper(mixed.parts, mixed.history, mixed.optimizer(), folder)
+    keeper = Keeper(mixed, folder)
     keeper.begin(describe(mixed, splits, source))
-    runs.start_history(folder, mixed.history)
-    write_unlike(folder, splits)
     best = min(mixed.history, key=lambda line: line["validation_nll"])["epoch"]
-    validation = evaluate(mixed, splits, splits.validation)
-    keeper.finish({**result, "validation": validation, "best_epoch": best})
+    test: dict[str, float] = keeper.finish(splits, best_epoch=best, seconds=seconds)["test"]
+    return test
