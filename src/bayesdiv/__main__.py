@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bayesdiv.app.stop import code_of, stoppable
+from bayesdiv.app.extra import code_of, stoppable
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from bayesdiv import __main__ as entry
 from bayesdiv.app import cli, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import show
-from bayesdiv.app.stop import Terminated
+from bayesdiv.app.extra import Terminated
 from command import call
 from hostile import QUICK, rows
 

@@ -1,9 +1,11 @@
-"""The packages of the extra `app`: what to say where one is missing, and how to quiet one."""
+"""Before a command runs: the packages of the extra `app`, their logs, and what stops it."""
 
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from typing import NoReturn
 
 # By the name that they are imported by; pyproject.toml lists the same.
 EXTRA = (
@@ -34,3 +36,30 @@ def quiet(logger: logging.Logger, level: int) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does: what it needs to resume is written first."""
+
+
+def code_of(stop: KeyboardInterrupt) -> int:
+    """The exit code of a command that was stopped, 130 by Ctrl-C and 143 by SIGTERM."""
+    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """For the time of the context, SIGTERM raises `Terminated`; a thread leaves signals alone."""
+
+    def terminated(*_: object) -> NoReturn:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, terminated)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

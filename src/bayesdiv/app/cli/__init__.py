@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import bayesdiv
-from bayesdiv.app.extra import require
-from bayesdiv.app.stop import Terminated, code_of, stoppable
+from bayesdiv.app.extra import Terminated, code_of, require, stoppable
 
 require()
 

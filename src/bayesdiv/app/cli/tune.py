@@ -20,27 +20,17 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors, note, numbers, output, say
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import Training
 from bayesdiv.app.report.search import page
 from bayesdiv.app.rounding import rounded, spread
 from bayesdiv.app.settings import described, known, loss, named
-from bayesdiv.app.tuning.experiment import (
-    RANGES,
-    Ranges,
-    Tuned,
-    outside,
-    searched,
-    tune_experiment,
-    with_settings,
-)
+from bayesdiv.app.tuning.experiment import RANGES, Space, Tuned, tune_experiment
 from bayesdiv.app.tuning.population import NEAR, population, write_run
 from bayesdiv.app.tuning.search import Search, Tried, opened, trials, tried_in
-from bayesdiv.divergence import JSA, Divergence
+from bayesdiv.divergence import JSA
 
 BEST, TRIALS, RESULT, PAGE = "best.yaml", "trials.csv", "result.json", "search.html"
 RUN, DATABASE = "run", "search.db"
 FEWEST = 10  # finished trials that say something about importance
-Pair = tuple[Divergence, Training]
 
 
 def parser() -> Command:
@@ -81,45 +71,51 @@ def tune(settings: Namespace) -> None:
     """Search, then compare what was found with the given settings on test data."""
     if settings.search not in (None, "population", "optuna"):
         raise ValueError(f"search must be population or optuna, got {settings.search}")
+    if settings.trials is not None and settings.trials < 1:
+        raise ValueError(f"trials must be at least 1, got {settings.trials}")
     divergence, asked = named(settings.divergence), _ranges(settings)
     if divergence is None:
         names = ", ".join(known())
         raise ValueError(f"tune needs a divergence, got {settings.divergence}: give one of {names}")
     if "alpha" in asked and not hasattr(divergence, "alpha"):
         raise ValueError(f"{settings.divergence} has no alpha to search: leave out --alpha_range")
-    if settings.trials is not None and settings.trials < 1:
-        raise ValueError(f"trials must be at least 1, got {settings.trials}")
     splits, training = options.prepared(settings)
-    # What a population does not have needs Optuna.
-    more = settings.aim != "nll" or len(splits.shape) > 1
-    more = more or settings.folds is not None or settings.storage is not None
-    optuna = settings.search == "optuna" if settings.search else more
-    if more and not optuna:
-        raise ValueError(
-            "a population needs a table and --aim nll, and has no --folds or --storage: give "
-            "--search optuna"
-        )
-    ranges: Ranges = {**(RANGES if optuna else NEAR), **asked}
+    optuna = _by_optuna(settings, splits)
+    ranges = {**(RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
-        ranges = {name: ranges[name] for name in ranges if name != "alpha"}
+        del ranges["alpha"]
         note(
             f"alpha stays {divergence.alpha}: --alpha_range 0.1 0.6 searches it too, in four times "
             "the time"
         )
-    ranges = searched(ranges, divergence, training)
-    for key, value in outside(divergence, training, ranges).items():
+    space = Space(divergence, training, ranges)
+    for key, value in space.outside.items():
         note(
             f"{key} is {value:g}, outside the range {ranges[key].low:g} to {ranges[key].high:g} "
             "that is searched, so the given settings are not the first trial"
         )
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
-    way = _optuna if optuna else _population
     try:
-        way(settings, folder, splits, (divergence, training), ranges)
+        (_optuna if optuna else _population)(settings, name, folder, splits, space)
     except KeyboardInterrupt as stop:
-        stop.args = ("the same command resumes it" if optuna else _again(folder),)
+        again = f"a population does not resume: the same command starts again in {folder}"
+        if (folder / RUN / runs.METRICS).exists():
+            again = f"the run is finished, {folder / RUN}; to start again, choose another --out"
+        stop.args = ("the same command resumes it" if optuna else again,)
         raise
+
+
+def _by_optuna(settings: Namespace, splits: Splits) -> bool:
+    """Whether Optuna searches: as asked for, or where a population cannot."""
+    more = settings.aim != "nll" or len(splits.shape) > 1
+    more = more or settings.folds is not None or settings.storage is not None
+    if more and settings.search == "population":
+        raise ValueError(
+            "a population needs a table and --aim nll, and has no --folds or --storage: give "
+            "--search optuna"
+        )
+    return more or settings.search == "optuna"
 
 
 def _check_without(other: str, folder: Path, *names: str) -> None:
@@ -128,16 +124,7 @@ def _check_without(other: str, folder: Path, *names: str) -> None:
         raise runs.RunError(f"{folder} holds the results of a {other}: choose another --out")
 
 
-def _again(folder: Path) -> str:
-    """What to do after a population was stopped."""
-    if (folder / RUN / runs.METRICS).exists():
-        return f"the run is finished, {folder / RUN}; to start again, choose another --out"
-    return f"a population does not resume: the same command starts again in {folder}"
-
-
-def _population(
-    settings: Namespace, folder: Path, splits: Splits, pair: Pair, ranges: Ranges
-) -> None:
+def _population(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
     """Train a population, write its mixture as a run, compare it with the given settings."""
     _check_without("search by Optuna", folder, DATABASE, PAGE)
     source, run = options.data_settings(settings), folder / RUN
@@ -147,73 +134,69 @@ def _population(
             raise runs.RunError(f"{run} holds a finished run: choose another --out")
         grown = population(
             splits,
-            *pair,
-            ranges=ranges,
+            space.divergence,
+            space.training,
+            ranges=space.ranges,
             trials=settings.trials or 16,
             tell=lambda alive, epoch, of: line.update(f"{alive} settings, epoch {epoch} of {of}"),
         )
         seconds = time.perf_counter() - began
         line.update("training the given settings")
-        beside = trainings.train(splits, *pair)[1]["test"]
-        measured = write_run(grown, splits, source, run, seconds)
-    output.print(_table(grown.tried, len(grown.tried), grown.best.number, "nll", splits.name))
-    tuned = Tuned(*with_settings(*pair, grown.best.settings), grown.best)
-    _write(folder, source, tuned, grown.tried)
-    found = {"population": measured, "given": beside}
-    _compare(folder, f"{splits.name}: test data", grown.best, found)
+        given = trainings.train(splits, space.divergence, space.training)[1]["test"]
+        found = {"population": write_run(grown, splits, source, run, seconds), "given": given}
+    best = grown.best
+    output.print(_table(grown.tried, len(grown.tried), best.number, "nll", splits.name))
+    _write(folder, source, Tuned(*space.at(best.settings), best), grown.tried)
+    _compare(folder, f"{splits.name}: test data", best, found)
     shares = ", ".join(f"trial {number} {share:.0%}" for number, share in grown.shares.items())
     say(f"Run: {run}, the average of {shares}; predict with")
     say(f"  bayesdiv predict {run} {settings.data} -o predicted.csv")
 
 
-def _optuna(settings: Namespace, folder: Path, splits: Splits, pair: Pair, ranges: Ranges) -> None:
+def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
     """Search by Optuna, then train the best and the given settings again."""
     _check_without("population", folder, f"{RUN}/{runs.METRICS}")
-    name = f"{Path(settings.data).stem}-{type(pair[0]).__name__}"
-    place = settings.storage or folder / DATABASE
+    place, source = settings.storage or folder / DATABASE, options.data_settings(settings)
     search = Search(place, name, settings.trials or 30, settings.seed)
-    # On another machine the same file may lie elsewhere.
-    data = {**options.data_settings(settings), "data": Path(settings.data).name}
     with runs.made(folder), errors.status("searching") as line:
         tuned = tune_experiment(
             splits,
-            *pair,
+            space.divergence,
+            space.training,
             search,
             aim=settings.aim,
-            ranges=ranges,
+            ranges=space.ranges,
             folds=3 if settings.folds is None else settings.folds,
-            about={"data": data},
+            # On another machine the same file may lie elsewhere.
+            about={"data": {**source, "data": Path(settings.data).name}},
             tell=lambda tried: line.update(_count(tried, search.trials)),
         )
     tried = trials(search)
     output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
-    best = _write(folder, options.data_settings(settings), tuned, tried)
+    best = _write(folder, source, tuned, tried)
     draw(search, folder, f"validation {metric.title(settings.aim)}")
     say(f"Trials: {folder / TRIALS}, drawn in {folder / PAGE}")
+    pairs = {"best": tuned[:2], "given": (space.divergence, space.training)}
     with errors.status("training the best settings and the given ones again"):
-        found = {"best": trainings.train(splits, *tuned[:2])[1]["test"]}
-        same = tuned[:2] == pair
-        found["given"] = found["best"] if same else trainings.train(splits, *pair)[1]["test"]
+        found = {which: trainings.train(splits, *pair)[1]["test"] for which, pair in pairs.items()}
     _compare(folder, f"{splits.name}: test data, trained again", tuned.best, found)
-    if tuned.best.number == 0 and same:
+    if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
         say("No trial was better than the given settings.")
     say(f"Best settings: {folder / BEST}; train them with")
     say(f"  bayesdiv train {settings.data} {best} --out runs/{name}")
 
 
 def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
+    given = {name: getattr(settings, f"{name}_range") for name in RANGES}
     found = {}
-    for name, usual in RANGES.items():
-        if (given := getattr(settings, f"{name}_range")) is None:
-            continue
-        low, high = given
+    for name, (low, high) in [(name, ends) for name, ends in given.items() if ends]:
         if not low < high < float("inf"):
             raise ValueError(
                 f"{name}_range must be finite with low below high, got {low} and {high}"
             )
-        if usual.log and low <= 0:
+        if RANGES[name].log and low <= 0:
             raise ValueError(f"low must be positive on a logarithmic scale, got {low}")
-        found[name] = FloatDistribution(low, high, log=usual.log)
+        found[name] = FloatDistribution(low, high, log=RANGES[name].log)
     return found
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import optuna
@@ -10,10 +10,9 @@ import torch
 from optuna.distributions import FloatDistribution
 from optuna.trial import Trial
 
-from bayesdiv.app import experiment as experiments
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.splits import Part, Splits
-from bayesdiv.app.experiment import Training
+from bayesdiv.app.experiment import Settled, Training, built, evaluate, settled
 from bayesdiv.app.settings import described
 from bayesdiv.app.tuning.search import Search, Tell, Tried, tune
 from bayesdiv.divergence import Divergence
@@ -30,8 +29,45 @@ RANGES: Ranges = {
 """What is searched, and between which numbers; a setting without a range stays as it is."""
 
 
+@dataclass(frozen=True)
+class Space:
+    """Settings around those of a divergence and a training, between the ends of ranges."""
+
+    divergence: Divergence
+    training: Settled
+    ranges: Ranges
+
+    def __post_init__(self) -> None:
+        has_alpha = "alpha" in {f.name for f in fields(self.divergence)}  # type: ignore[arg-type]
+        found = {name: r for name, r in self.ranges.items() if has_alpha or name != "alpha"}
+        if not found:
+            raise ValueError(f"a range must be given for one setting at least, got {self.ranges}")
+        object.__setattr__(self, "ranges", found)
+        for end in ("low", "high"):  # none that the divergence or the training refuses
+            self.at({name: getattr(r, end) for name, r in found.items()})
+
+    def at(self, settings: Mapping[str, float], **others: Any) -> tuple[Divergence, Settled]:
+        """The divergence and the training with some settings replaced."""
+        rest, divergence = {**settings, **others}, self.divergence
+        if "alpha" in rest:
+            divergence = replace(divergence, alpha=rest.pop("alpha"))  # type: ignore[type-var]
+        return divergence, replace(self.training, **rest)
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The values that the settings have before the search."""
+        own = {"alpha": self.divergence}
+        return {name: getattr(own.get(name, self.training), name) for name in self.ranges}
+
+    @property
+    def outside(self) -> dict[str, float]:
+        """The settings given that lie outside their ranges: a search does not start with these."""
+        ranges = self.ranges
+        return {k: v for k, v in self.given.items() if not ranges[k].low <= v <= ranges[k].high}
+
+
 class Tuned(NamedTuple):
-    """What `tune_experiment` returns: hand the first two to `experiments.train`."""
+    """What `tune_experiment` returns: hand the first two to `training.train`."""
 
     divergence: Divergence
     training: Training
@@ -60,15 +96,14 @@ def tune_experiment(
         divergence: with the alpha to start with.
         training: with the strength and learning rate to start with; the rest stays as it is.
         search: where and how long.
-        aim: the metric of `experiments.evaluate` that decides which trial is best.
+        aim: the metric that decides which trial is best.
         ranges: what is searched, and between which numbers.
         folds: a value is the mean over this many trainings, see `dealt`.
         about: what else the search depends on, such as how the data were loaded.
         tell: called with all trials after each change.
     """
-    whole = experiments.settled(training, splits.num_data, splits.shape)
-    ranges = searched(ranges, divergence, whole)
-    keys = splits.task.searched
+    space = Space(divergence, settled(training, splits.num_data, splits.shape), ranges)
+    whole, keys = space.training, splits.task.searched
     if aim not in keys:
         kind = tasks.name_of(splits.task)
         raise ValueError(f"the aim of a {kind} must be one of {', '.join(keys)}, got {aim}")
@@ -76,7 +111,7 @@ def tune_experiment(
         **(about or {}),
         "divergence": described(divergence),
         "training": {**asdict(whole), "hidden": list(whole.hidden)},
-        "space": {name: [r.low, r.high] for name, r in ranges.items()},
+        "space": {name: [r.low, r.high] for name, r in space.ranges.items()},
         "aim": aim,
         "folds": folds,
         "num_data": splits.num_data,
@@ -84,10 +119,9 @@ def tune_experiment(
     parts = dealt(splits, folds, whole.seed)
 
     def objective(trial: Trial) -> float:
-        own = {k: trial.suggest_float(k, r.low, r.high, log=r.log) for k, r in ranges.items()}
-        pair = with_settings(divergence, whole, own)
+        own = {k: trial.suggest_float(k, r.low, r.high, log=r.log) for k, r in space.ranges.items()}
         # All folds are trained side by side, epoch by epoch.
-        courses = zip(*(_course(part, *pair, aim) for part in parts), strict=True)
+        courses = zip(*(_course(part, *space.at(own), aim) for part in parts), strict=True)
         every, value = max(1, whole.epochs // REPORTS), math.nan
         for epoch, values in enumerate(courses, 1):
             value = sum(values) / len(values)
@@ -98,42 +132,11 @@ def tune_experiment(
                     raise optuna.TrialPruned
         return value
 
-    begin = None if outside(divergence, whole, ranges) else given(divergence, whole, ranges)
     search = replace(search, best=max if METRICS[aim].loss(1.0) < METRICS[aim].loss(0.0) else min)
+    begin = None if space.outside else space.given
     found = tune(objective, search, start=begin, about=depends, tell=tell)
-    return Tuned(*with_settings(divergence, training, found.settings), found)
-
-
-def searched(ranges: Ranges, divergence: Divergence, training: Training) -> Ranges:
-    """The ranges of settings that this divergence has; none that it or the training refuses."""
-    has_alpha = "alpha" in {f.name for f in fields(divergence)}  # type: ignore[arg-type]
-    found = {name: r for name, r in ranges.items() if has_alpha or name != "alpha"}
-    if not found:
-        raise ValueError(f"a range must be given for one setting at least, got {dict(ranges)}")
-    for end in ("low", "high"):
-        with_settings(divergence, training, {k: getattr(r, end) for k, r in found.items()})
-    return found
-
-
-def with_settings(
-    divergence: Divergence, training: Training, settings: Mapping[str, float]
-) -> tuple[Divergence, Training]:
-    """A divergence and a training with some settings replaced."""
-    rest = dict(settings)
-    if "alpha" in rest:
-        divergence = replace(divergence, alpha=rest.pop("alpha"))  # type: ignore[type-var]
-    return divergence, replace(training, **rest)  # type: ignore[arg-type]
-
-
-def given(divergence: Divergence, training: Training, ranges: Ranges) -> dict[str, float]:
-    """The values that the settings have before the search."""
-    return {name: getattr(divergence if name == "alpha" else training, name) for name in ranges}
-
-
-def outside(divergence: Divergence, training: Training, ranges: Ranges) -> dict[str, float]:
-    """The settings given that lie outside their ranges: a search does not start with these."""
-    found = given(divergence, training, ranges)
-    return {k: v for k, v in found.items() if not ranges[k].low <= v <= ranges[k].high}
+    asked = replace(training, **{k: v for k, v in found.settings.items() if k != "alpha"})
+    return Tuned(space.at(found.settings)[0], asked, found)
 
 
 def dealt(splits: Splits, folds: int, seed: int = 0) -> list[Splits]:
@@ -177,14 +180,14 @@ def _course(
     measured, and the other way round. After the last epoch the metric is computed again, with as
     many draws as for the test.
     """
-    experiment = experiments.built(splits, divergence, training)
+    experiment = built(splits, divergence, training)
     place = _places(splits.validation.y, 2, training.seed)
     halves = [Part(*(rows[place == half] for rows in splits.validation)) for half in (0, 1)]
     values = [math.nan, math.nan]
     kept = [Best(**experiment.parts), Best(**experiment.parts)]
     for epoch in experiment.epochs(splits.train, experiment.optimizer()):
         watch = experiment.watch
-        found = [experiments.evaluate(experiment, splits, half, watch) for half in halves]
+        found = [evaluate(experiment, splits, half, watch) for half in halves]
         for own, other in ((0, 1), (1, 0)):
             if kept[own].after(epoch.number, found[own]["nll"]):
                 values[own] = found[other][key]
@@ -192,5 +195,5 @@ def _course(
             yield sum(values) / 2
     for own, other in ((0, 1), (1, 0)):
         kept[own].restore()
-        values[own] = experiments.evaluate(experiment, splits, halves[other])[key]
+        values[own] = evaluate(experiment, splits, halves[other])[key]
     yield sum(values) / 2

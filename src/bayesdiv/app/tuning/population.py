@@ -11,14 +11,13 @@ from optuna.distributions import FloatDistribution
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from bayesdiv.app import experiment as experiments
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import Experiment, Settled, Training, evaluate
+from bayesdiv.app.experiment import Experiment, Settled, Training, built, evaluate, settled
 from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.app.training import Keeper
-from bayesdiv.app.tuning.experiment import Ranges, given, outside, searched, with_settings
+from bayesdiv.app.tuning.experiment import Ranges, Space
 from bayesdiv.app.tuning.search import Tried
 from bayesdiv.divergence import Divergence
 from bayesdiv.model.bayesian import Bayesian, stacked
@@ -105,12 +104,11 @@ def population(
         trials: how many settings to start with.
         tell: called with the number of trials, the epoch and the number of epochs.
     """
-    whole = experiments.settled(training, splits.num_data, splits.shape)
-    ranges = searched(ranges, divergence, whole)
-    everyone = []
-    for number, settings in enumerate(_settings(divergence, whole, ranges, trials)):
-        one = replace(whole, members=1, seed=(whole.seed + number) % 2**31)
-        own = experiments.built(splits, *with_settings(divergence, one, settings))
+    whole = settled(training, splits.num_data, splits.shape)
+    space, everyone = Space(divergence, whole, ranges), []
+    for number, settings in enumerate(_settings(space, trials)):
+        alone: Any = {"members": 1, "seed": (whole.seed + number) % 2**31}
+        own = built(splits, *space.at(settings, **alone))
         everyone.append(_Trial(number, settings, own))
     alive, before, done = everyone, None, 0
     for end, keep in _rungs(trials, whole.epochs):
@@ -127,24 +125,22 @@ def population(
     x, y = splits.validation
     each = torch.stack([trial.experiment.predict(x).log_prob(y).double() for trial in alive])
     shares = shares_of(each)
-    best = with_settings(divergence, replace(whole, members=SLOTS), alive[0].settings)
-    mixed = _mixed(experiments.built(splits, *best), [alive[k] for k in _slots(shares)], splits)
+    mixed = built(splits, *space.at(alive[0].settings, members=SLOTS))
+    _mix(mixed, [alive[k] for k in _slots(shares)], splits)
     named = {t.number: share for t, share in zip(alive, shares.tolist(), strict=True)}
     return Grown(mixed, [trial.tried() for trial in everyone], alive[0].tried(), named)
 
 
-def _settings(
-    divergence: Divergence, training: Training, ranges: Ranges, count: int
-) -> list[dict[str, float]]:
+def _settings(space: Space, count: int) -> list[dict[str, float]]:
     """The settings given, then points that fill the ranges evenly."""
-    first = [] if outside(divergence, training, ranges) else [given(divergence, training, ranges)]
-    engine = SobolEngine(len(ranges), scramble=True, seed=training.seed)
+    first = [] if space.outside else [space.given]
+    engine = SobolEngine(len(space.ranges), scramble=True, seed=space.training.seed)
 
     def between(r: FloatDistribution, at: float) -> float:
         return r.low * (r.high / r.low) ** at if r.log else r.low + at * (r.high - r.low)
 
     return first + [
-        {name: between(r, at) for (name, r), at in zip(ranges.items(), point, strict=True)}
+        {name: between(r, at) for (name, r), at in zip(space.ranges.items(), point, strict=True)}
         for point in engine.draw(count - len(first)).double().tolist()
     ]
 
@@ -265,8 +261,8 @@ def _slots(shares: Tensor) -> list[int]:
     return torch.arange(len(shares)).repeat_interleave(counts).tolist()
 
 
-def _mixed(mixed: Experiment, members: Sequence[_Trial], splits: Splits) -> Experiment:
-    """One experiment whose members are these trials."""
+def _mix(mixed: Experiment, members: Sequence[_Trial], splits: Splits) -> None:
+    """Make these trials the members of one experiment."""
     mixed.history[:] = members[0].experiment.history
     assert isinstance(mixed.model, Away)
     for name, value in mixed.model.network.posterior.named_parameters():
@@ -275,7 +271,6 @@ def _mixed(mixed: Experiment, members: Sequence[_Trial], splits: Splits) -> Expe
         value.data.copy_(torch.stack(own))
     mixed.likelihood.load_state_dict(members[0].experiment.likelihood.state_dict())
     mixed.model.settle(splits.train.x)
-    return mixed
 
 
 def write_run(
