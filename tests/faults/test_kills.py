@@ -159,7 +159,7 @@ def test_a_killed_comparison_is_whole_or_made_again(place, wholes, seed):
 
 # tune ----------------------------------------------------------------------------------------
 
-TUNE = ("tune", "numbers.csv", "--epochs", "3", "--trials", "4", "--folds", "2", *QUICK)
+TUNE = ("tune", "numbers.csv", "--epochs", "3", "--trials", "4", *QUICK, "--search", "optuna")
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -101,14 +101,14 @@ class Pace(Progress):
         self.trainings, self.clock, self.begun = trainings, clock, 0
         self.began = self.said = math.nan
 
-    def teller(self, name: str, epochs: int) -> Callable[[Epoch], None]:
+    def teller(self, name: str, epochs: int) -> Callable[..., None]:
         """What is called after each epoch of the next training, of this name."""
         task = self.add_task(escape(name), total=epochs, parts="")
         if not self.begun:  # what came before, such as reading the data, says nothing about them
             self.began = self.said = self.clock()
         self.begun, first, each = self.begun + 1, -1, max(1, epochs // LINES)
 
-        def tell(epoch: Epoch) -> None:
+        def tell(epoch: Epoch, *_: object) -> None:
             nonlocal first
             first = epoch.number - 1 if first < 0 else first
             share = (epoch.number - first) / (epochs - first)

@@ -28,8 +28,6 @@ class Task(Protocol):
     """Keys of `bayesdiv.metrics.TABLE`, in the order of a table; nll is among them."""
     main: ClassVar[str]
     """The metric that is drawn by epoch beside the NLL."""
-    searched: ClassVar[tuple[str, ...]]
-    """The metrics that a search may be after."""
 
     @classmethod
     def check(cls, target: "Series") -> None:

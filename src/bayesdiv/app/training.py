@@ -26,6 +26,8 @@ MOST_COLUMNS = 300  # of x; the squared number of these is written
 MOST_SCORES = 2000  # distances of validation rows, enough for false alarms of 1 in 1,000
 _RUNNING = 40  # updates per epoch below which running statistics lag behind the weights
 
+Tell = Callable[[Epoch, Mapping[str, float]], None]
+
 
 def train(
     splits: Splits,
@@ -34,7 +36,7 @@ def train(
     *,
     folder: Path | None = None,
     source: Mapping[str, Any] | None = None,
-    tell: Callable[[Epoch], None] = lambda epoch: None,
+    tell: Tell = lambda epoch, validation: None,
     weights: Mapping[str, Tensor] | None = None,
 ) -> tuple[Experiment, dict[str, Any]]:
     """Train, keep the weights of the best validation NLL, evaluate on the test part.
@@ -45,7 +47,7 @@ def train(
         training: how.
         folder: where the run is written; a stopped run there is resumed. None writes nothing.
         source: how the data were loaded, kept with the run.
-        tell: called after each epoch.
+        tell: called after each epoch with it and its validation metrics.
         weights: those that a pretrained network begins with.
     """
     experiment = built(splits, divergence, training, weights)
@@ -59,7 +61,7 @@ def _trained(
     splits: Splits,
     settings: dict[str, Any],
     folder: Path | None,
-    tell: Callable[[Epoch], None],
+    tell: Tell,
 ) -> dict[str, Any]:
     keeper = Keeper(experiment, folder)
     done = keeper.begin(settings)
@@ -73,8 +75,9 @@ def _trained(
             epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
             if lagging:
                 experiment.estimate_statistics(splits.train)
-            keeper.after(epoch, evaluate(experiment, splits, splits.validation, experiment.watch))
-            tell(epoch)
+            found = evaluate(experiment, splits, splits.validation, experiment.watch)
+            keeper.after(epoch, found)
+            tell(epoch, found)
         keeper.restore_best()
         if isinstance(experiment.model, Away):
             experiment.model.settle(splits.train.x)

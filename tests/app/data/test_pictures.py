@@ -246,7 +246,7 @@ def test_the_run_of_a_folder_keeps_its_classes_and_the_recipe_of_images(trained)
 def test_a_stopped_training_goes_on_as_if_it_had_not_been_stopped(album, tmp_path):
     how = Training(epochs=2, net="resnet20", test_samples=2)
 
-    def stop(epoch: Epoch) -> None:
+    def stop(epoch: Epoch, _: object) -> None:
         if epoch.number == 1:
             raise KeyboardInterrupt
 

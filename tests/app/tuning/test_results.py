@@ -23,7 +23,7 @@ def objective(trial: optuna.Trial) -> float:
 def drawn(search, folder):
     """The specifications of the charts of a search, by their titles, and the page."""
     tune(objective, search)
-    draw(search, folder, "validation NLL")
+    draw(search, folder)
     page = (folder / PAGE).read_text()
     found = re.findall(r"<figcaption><b>(.*?)</b>.*?json\">(.*?)</script>", page, re.S)
     return {title: json.loads(spec) for title, spec in found}, page

@@ -12,11 +12,15 @@ from pathlib import Path
 import optuna
 import pytest
 import torch
+from optuna.distributions import FloatDistribution
 from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.tuning.search import Search, opened, trials, tune
+from bayesdiv.app import training as trainings
+from bayesdiv.app.data.loading import load
+from bayesdiv.app.experiment import Training
+from bayesdiv.app.tuning.search import RANGES, Search, opened, trials, tune, tune_experiment
 from tests.sharing import together
 
 
@@ -78,12 +82,6 @@ def test_a_search_that_goes_on_ends_as_one_that_was_never_stopped(tmp_path):
     before = trials(whole)
     tune(bowl, whole)
     assert trials(whole) == before
-
-
-def test_min_or_max_decides_which_value_is_best(tmp_path):
-    search = Search(tmp_path / "study.db", trials=6, best=max)
-    best = tune(bowl, search)
-    assert best.value == max(tried.value for tried in trials(search))
 
 
 def test_settings_to_start_with_are_tried_first_and_once(tmp_path):
@@ -226,7 +224,6 @@ def test_workers_share_the_trials_and_another_takes_the_place_of_a_killed_one(
     [
         (lambda: Search("s.db", trials=0), "trials must be at least 1, got 0"),
         (lambda: Search("s.db", seed=-1), "seed must be at least 0, got -1"),
-        (lambda: Search("s.db", best=sum), "best must be min or max, got"),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(make, words):
@@ -255,11 +252,9 @@ def test_a_file_that_is_no_database_is_told(tmp_path):
         tune(bowl, Search(tmp_path / "s.db", trials=1))
 
 
-def test_another_aim_or_subject_is_not_mixed_into_a_study(tmp_path):
+def test_another_subject_is_not_mixed_into_a_study(tmp_path):
     search = Search(tmp_path / "study.db", trials=2)
     tune(bowl, search, about={"data": "one"})
-    with pytest.raises(ValueError, match="best is min there and max here"):
-        tune(bowl, dataclasses.replace(search, best=max), about={"data": "one"})
     with pytest.raises(ValueError, match="data is one there and two here"):
         tune(bowl, search, about={"data": "two"})
     tune(bowl, dataclasses.replace(search, name="other"), about={"data": "two"})
@@ -297,3 +292,79 @@ def test_a_database_that_another_process_holds_is_waited_for(tmp_path):
     timer.join()
     holder.close()
     assert len(trials(search)) == 2
+
+
+# Experiments ---------------------------------------------------------------------------------
+
+QUICK = Training(epochs=4, test_samples=5, hidden=(5,), samples=1, members=1)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    return load("diabetes")
+
+
+def test_an_experiment_is_searched_over_alpha_strength_and_learning_rate(tmp_path, diabetes):
+    search = Search(tmp_path / "study.db", trials=3)
+    tuned = tune_experiment(diabetes, bd.JSA(0.5), QUICK, search)
+    first, *others = trials(search)
+    assert first.settings == {"alpha": 0.5, "strength": 1.0, "learning_rate": 5e-3}
+    for tried in others:
+        assert 0 <= tried.settings["alpha"] <= 1
+        assert 1e-3 <= tried.settings["strength"] <= 1e2
+    assert tuned.best.value == min(t.value for t in trials(search) if t.state == "complete")
+    assert tuned.divergence == bd.JSA(tuned.best.settings["alpha"])
+    assert tuned.training == dataclasses.replace(
+        QUICK,
+        strength=tuned.best.settings["strength"],
+        learning_rate=tuned.best.settings["learning_rate"],
+    )
+
+
+def test_the_value_of_a_single_epoch_is_the_validation_nll_that_training_reports(
+    tmp_path, diabetes
+):
+    once = dataclasses.replace(QUICK, epochs=1)
+    search = Search(tmp_path / "study.db", trials=1)
+    tuned = tune_experiment(diabetes, bd.JSA(0.5), once, search)
+    _, result = trainings.train(diabetes, bd.JSA(0.5), once)
+    assert tuned.best.value == pytest.approx(result["validation"]["nll"], rel=1e-6)
+
+
+def test_a_divergence_without_alpha_is_searched_over_the_rest(tmp_path, diabetes):
+    search = Search(tmp_path / "study.db", trials=1)
+    tuned = tune_experiment(diabetes, bd.KL(), QUICK, search)
+    assert tuned.best.settings.keys() == {"strength", "learning_rate"}
+    assert tuned.divergence == bd.KL()
+
+
+def test_a_setting_without_a_range_stays_as_it_is(tmp_path, diabetes):
+    search = Search(tmp_path / "study.db", trials=2)
+    ranges = {"strength": FloatDistribution(2.0, 3.0, log=True)}
+    tuned = tune_experiment(diabetes, bd.JSA(0.2), QUICK, search, ranges=ranges)
+    assert tuned.divergence == bd.JSA(0.2)
+    assert tuned.training.learning_rate == QUICK.learning_rate
+    assert all(2 <= tried.settings["strength"] <= 3 for tried in trials(search))
+
+
+def test_the_test_part_has_no_say(tmp_path, diabetes):
+    spoilt = dataclasses.replace(
+        diabetes, test=diabetes.test._replace(y=torch.full_like(diabetes.test.y, math.nan))
+    )
+    values = []
+    for name, splits in (("clean", diabetes), ("spoilt", spoilt)):
+        search = Search(tmp_path / f"{name}.db", trials=2)
+        tune_experiment(splits, bd.KL(), QUICK, search)
+        values.append([tried.value for tried in trials(search)])
+    assert values[0] == values[1]
+
+
+def test_a_range_that_the_divergence_refuses_is_told_before_the_search(tmp_path, diabetes):
+    search = Search(tmp_path / "study.db", trials=2)
+    with pytest.raises(ValueError, match=r"alpha must lie in \[0, 1\], got 2"):
+        tune_experiment(
+            diabetes, bd.JSA(0.5), QUICK, search, ranges={"alpha": FloatDistribution(0.0, 2.0)}
+        )
+    with pytest.raises(ValueError, match="a range must be given for one setting at least"):
+        tune_experiment(diabetes, bd.KL(), QUICK, search, ranges={"alpha": RANGES["alpha"]})
+    assert not (tmp_path / "study.db").exists()

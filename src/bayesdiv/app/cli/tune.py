@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 from rich.markup import escape
 from rich.table import Table
 
-from bayesdiv.app import metric, options, runs
+from bayesdiv.app import options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors, note, numbers, output, say
@@ -23,13 +23,22 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.report.search import page
 from bayesdiv.app.rounding import rounded, spread
 from bayesdiv.app.settings import described, known, loss, named
-from bayesdiv.app.tuning.experiment import RANGES, Space, Tuned, tune_experiment
 from bayesdiv.app.tuning.population import NEAR, population, write_run
-from bayesdiv.app.tuning.search import Search, Tried, opened, trials, tried_in
+from bayesdiv.app.tuning.search import (
+    RANGES,
+    Search,
+    Space,
+    Tried,
+    Tuned,
+    opened,
+    trials,
+    tried_in,
+    tune_experiment,
+)
 from bayesdiv.divergence import JSA
 
 BEST, TRIALS, RESULT, PAGE = "best.yaml", "trials.csv", "result.json", "search.html"
-RUN, DATABASE = "run", "search.db"
+RUN, DATABASE, VALUE = "run", "search.db", "validation NLL"
 FEWEST = 10  # finished trials that say something about importance
 
 
@@ -43,7 +52,7 @@ def parser() -> Command:
         options.DATA
         | {
             "--search": "population or optuna; if not given, a population for tables, and optuna "
-            "for images or with --aim, --folds or --storage",
+            "for images or with --storage",
             "--storage": "URL of a database shared with other machines (default: a file in the "
             "folder)",
             "--out": "folder of the results (default: tunings/NAME-DIVERGENCE)",
@@ -52,13 +61,8 @@ def parser() -> Command:
     options.add_data(command)
     searched = "; its alpha is searched, that of JSA only with --alpha_range or --search optuna"
     options.add_divergence(command, "JSA", searched)
-    aims = "nll for any data, accuracy or ece for classes, rmse for a regression"
-    said = f"validation metric to optimise: {aims}"
-    command.add_argument("--aim", type=str, default="nll", help=said)
     said = "total number of settings; if not given, 16, with optuna 30"
     command.add_argument("--trials", type=int, help=said)
-    said = "trainings per trial, each validated on different rows; 3 if not given"
-    command.add_argument("--folds", type=int, help=said)
     how: Any = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
     for name, usual in RANGES.items():
         ends = f"{usual.low:g} {usual.high:g}"
@@ -80,7 +84,11 @@ def tune(settings: Namespace) -> None:
     if "alpha" in asked and not hasattr(divergence, "alpha"):
         raise ValueError(f"{settings.divergence} has no alpha to search: leave out --alpha_range")
     splits, training = options.prepared(settings)
-    optuna = _by_optuna(settings, splits)
+    # What a population does not have needs Optuna.
+    more = len(splits.shape) > 1 or settings.storage is not None
+    if more and settings.search == "population":
+        raise ValueError("a population needs a table and has no --storage: give --search optuna")
+    optuna = more or settings.search == "optuna"
     ranges = {**(RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
         del ranges["alpha"]
@@ -104,18 +112,6 @@ def tune(settings: Namespace) -> None:
             again = f"the run is finished, {folder / RUN}; to start again, choose another --out"
         stop.args = ("the same command resumes it" if optuna else again,)
         raise
-
-
-def _by_optuna(settings: Namespace, splits: Splits) -> bool:
-    """Whether Optuna searches: as asked for, or where a population cannot."""
-    more = settings.aim != "nll" or len(splits.shape) > 1
-    more = more or settings.folds is not None or settings.storage is not None
-    if more and settings.search == "population":
-        raise ValueError(
-            "a population needs a table and --aim nll, and has no --folds or --storage: give "
-            "--search optuna"
-        )
-    return more or settings.search == "optuna"
 
 
 def _check_without(other: str, folder: Path, *names: str) -> None:
@@ -145,7 +141,7 @@ def _population(settings: Namespace, name: str, folder: Path, splits: Splits, sp
         given = trainings.train(splits, space.divergence, space.training)[1]["test"]
         found = {"population": write_run(grown, splits, source, run, seconds), "given": given}
     best = grown.best
-    output.print(_table(grown.tried, len(grown.tried), best.number, "nll", splits.name))
+    output.print(_table(grown.tried, len(grown.tried), best.number, splits.name))
     _write(folder, source, Tuned(*space.at(best.settings), best), grown.tried)
     _compare(folder, f"{splits.name}: test data", best, found)
     shares = ", ".join(f"trial {number} {share:.0%}" for number, share in grown.shares.items())
@@ -164,17 +160,15 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
             space.divergence,
             space.training,
             search,
-            aim=settings.aim,
             ranges=space.ranges,
-            folds=3 if settings.folds is None else settings.folds,
             # On another machine the same file may lie elsewhere.
             about={"data": {**source, "data": Path(settings.data).name}},
             tell=lambda tried: line.update(_count(tried, search.trials)),
         )
     tried = trials(search)
-    output.print(_table(tried, search.trials, tuned.best.number, settings.aim, splits.name))
+    output.print(_table(tried, search.trials, tuned.best.number, splits.name))
     best = _write(folder, source, tuned, tried)
-    draw(search, folder, f"validation {metric.title(settings.aim)}")
+    draw(search, folder)
     say(f"Trials: {folder / TRIALS}, drawn in {folder / PAGE}")
     pairs = {"best": tuned[:2], "given": (space.divergence, space.training)}
     with errors.status("training the best settings and the given ones again"):
@@ -208,11 +202,11 @@ def _count(tried: Sequence[Tried], wanted: int) -> str:
     return f"{finished} of {wanted} trials" + f", {running} running" * bool(running)
 
 
-def _table(tried: Sequence[Tried], wanted: int, best: int, aim: str, title: str) -> Table:
+def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
     """The trials; the best is marked."""
     begun = [trial for trial in tried if trial.state != "waiting"]
     names = list(dict.fromkeys(name for trial in begun for name in trial.settings))
-    table = numbers(f"{title}: search", "trial", [*names, f"validation {metric.title(aim)}"])
+    table = numbers(f"{title}: search", "trial", [*names, VALUE])
     table.add_column("state", no_wrap=True)
     for trial in begun:
         cells = [f"{trial.settings[k]:.3g}" if k in trial.settings else "" for k in names]
@@ -265,13 +259,12 @@ def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequenc
     return options
 
 
-def draw(search: Search, folder: Path, value: str) -> None:
+def draw(search: Search, folder: Path) -> None:
     """A page on the trials and, if enough are finished, on how much each setting matters."""
     with opened(search) as study:
         tried, done = tried_in(study), study.get_trials(states=(TrialState.COMPLETE,))
         logs = {n for t in done for n, d in t.distributions.items() if getattr(d, "log", False)}
         enough = len({trial.value for trial in done}) >= FEWEST
         importance = get_param_importances(study) if enough else {}
-    title, best = f"{search.name}: search", search.best
-    content = page(title, value, tried, best, frozenset(logs), importance)
+    content = page(f"{search.name}: search", VALUE, tried, min, frozenset(logs), importance)
     runs.write(folder / PAGE, content.encode())

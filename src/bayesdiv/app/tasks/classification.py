@@ -34,7 +34,6 @@ class Classification:
     classes: tuple[str, ...]
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "nll", "ece", "false_negative_rate")
     main: ClassVar[str] = "accuracy"
-    searched: ClassVar[tuple[str, ...]] = ("nll", "accuracy", "ece")
 
     @classmethod
     def check(cls, target: "Series") -> None:

@@ -46,7 +46,6 @@ class Regression:
     metrics: ClassVar[tuple[str, ...]] = ("rmse", "nll", "coverage")
     main: ClassVar[str] = "rmse"
     called: ClassVar[str] = "a regression"
-    searched: ClassVar[tuple[str, ...]] = ("nll", "rmse")
 
     @classmethod
     def check(cls, target: "Series") -> None:

@@ -17,8 +17,7 @@ from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
 from bayesdiv.app.training import Keeper
-from bayesdiv.app.tuning.experiment import Ranges, Space
-from bayesdiv.app.tuning.search import Tried
+from bayesdiv.app.tuning.search import Ranges, Space, Tried
 from bayesdiv.divergence import Divergence
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.objective.objective import Objective

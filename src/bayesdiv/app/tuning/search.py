@@ -6,12 +6,13 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
 import sqlalchemy
+from optuna.distributions import FloatDistribution
 from optuna.exceptions import OptunaError, StorageInternalError
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
@@ -19,13 +20,27 @@ from optuna.storages import RDBStorage
 from optuna.trial import Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from bayesdiv.app import training as trainings
+from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.extra import quiet
 from bayesdiv.app.runs import differences
-from bayesdiv.training.fit import Diverged
+from bayesdiv.app.settings import described
+from bayesdiv.divergence import Divergence
+from bayesdiv.training.fit import Diverged, Epoch
 
+REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
 STOPPED = "stopped by the user"  # the reason of such a trial
 OPENINGS = 5  # a new database can be met while another process is still making its tables
+
+Ranges = Mapping[str, FloatDistribution]
+RANGES: Ranges = {
+    "alpha": FloatDistribution(0.0, 1.0),
+    "strength": FloatDistribution(1e-3, 1e2, log=True),
+    "learning_rate": FloatDistribution(3e-4, 3e-2, log=True),
+}
+"""What is searched, and between which numbers; a setting without a range stays as it is."""
 
 
 class DatabaseGone(RuntimeError):
@@ -34,33 +49,24 @@ class DatabaseGone(RuntimeError):
 
 @dataclass(frozen=True)
 class Search:
-    """Where a search is kept, how long it runs and which values are best.
+    """Where a search is kept and how long it runs.
 
     Args:
         storage: an SQLite file, or the URL of any database that Optuna takes.
         name: of the study there.
         trials: how many to finish in all, those of former calls included.
         seed: one process with the same seed tries the same settings.
-        best: `min` or `max`.
-
-    Examples:
-        >>> Search("study.db", trials=0)
-        Traceback (most recent call last):
-        ValueError: trials must be at least 1, got 0
     """
 
     storage: str | Path
     name: str = "search"
     trials: int = 30
     seed: int = 0
-    best: Callable[..., Any] = min
 
     def __post_init__(self) -> None:
         for name, low in {"trials": 1, "seed": 0}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
-        if self.best not in (min, max):
-            raise ValueError(f"best must be min or max, got {self.best!r}")
 
 
 class Tried(NamedTuple):
@@ -77,6 +83,43 @@ class Tried(NamedTuple):
 Tell = Callable[[Sequence[Tried]], None]
 
 
+@dataclass(frozen=True)
+class Space:
+    """Settings around those of a divergence and a training, between the ends of ranges."""
+
+    divergence: Divergence
+    training: Settled
+    ranges: Ranges
+
+    def __post_init__(self) -> None:
+        has_alpha = "alpha" in {f.name for f in fields(self.divergence)}  # type: ignore[arg-type]
+        found = {name: r for name, r in self.ranges.items() if has_alpha or name != "alpha"}
+        if not found:
+            raise ValueError(f"a range must be given for one setting at least, got {self.ranges}")
+        object.__setattr__(self, "ranges", found)
+        for end in ("low", "high"):  # none that the divergence or the training refuses
+            self.at({name: getattr(r, end) for name, r in found.items()})
+
+    def at(self, settings: Mapping[str, float], **others: Any) -> tuple[Divergence, Settled]:
+        """The divergence and the training with some settings replaced."""
+        rest, divergence = {**settings, **others}, self.divergence
+        if "alpha" in rest:
+            divergence = replace(divergence, alpha=rest.pop("alpha"))  # type: ignore[type-var]
+        return divergence, replace(self.training, **rest)
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The values that the settings have before the search."""
+        own = {"alpha": self.divergence}
+        return {name: getattr(own.get(name, self.training), name) for name in self.ranges}
+
+    @property
+    def outside(self) -> dict[str, float]:
+        """The settings given that lie outside their ranges: a search does not start with these."""
+        ranges = self.ranges
+        return {k: v for k, v in self.given.items() if not ranges[k].low <= v <= ranges[k].high}
+
+
 def tune(
     objective: Callable[[Trial], float],
     search: Search,
@@ -91,7 +134,7 @@ def tune(
     one of the worst. A study that is `about` something else is not continued.
     """
     with opened(search) as study:
-        _check_same(study, search, dict(about or {}))
+        _check_same(study, search, about or {})
         if start is not None and not study.get_trials(deepcopy=False):
             study.enqueue_trial(dict(start))
 
@@ -112,8 +155,7 @@ def tune(
         raise ValueError(
             f"no trial of {search.name!r} came to its end: narrow the ranges or allow more"
         )
-    best: Tried = search.best(finished, key=lambda tried: tried.value)
-    return best
+    return min(finished, key=lambda tried: tried.value or 0.0)
 
 
 def _value(objective: Callable[[Trial], float], study: optuna.Study, trial: Trial) -> float:
@@ -137,6 +179,69 @@ def _value(objective: Callable[[Trial], float], study: optuna.Study, trial: Tria
         if not isinstance(stop, KeyboardInterrupt):  # Optuna would leave the trial running
             study.tell(trial, state=TrialState.FAIL)
         raise
+
+
+class Tuned(NamedTuple):
+    """What `tune_experiment` returns: hand the first two to `training.train`."""
+
+    divergence: Divergence
+    training: Training
+    best: Tried
+
+
+def tune_experiment(
+    splits: Splits,
+    divergence: Divergence,
+    training: Training,
+    search: Search,
+    *,
+    ranges: Ranges = RANGES,
+    about: Mapping[str, Any] | None = None,
+    tell: Tell = lambda tried: None,
+) -> Tuned:
+    """Search alpha, strength and learning rate of an experiment by its validation NLL.
+
+    The settings given are the first trial, unless one lies outside its range.
+
+    Args:
+        splits: the data, whose test part is not looked at.
+        divergence: with the alpha to start with.
+        training: with the strength and learning rate to start with; the rest stays as it is.
+        search: where and how long.
+        ranges: what is searched, and between which numbers.
+        about: what else the search depends on, such as how the data were loaded.
+        tell: called with all trials after each change.
+    """
+    space = Space(divergence, settled(training, splits.num_data, splits.shape), ranges)
+    depends = {
+        **(about or {}),
+        "divergence": described(divergence),
+        "training": {**asdict(space.training), "hidden": list(space.training.hidden)},
+        "space": {name: [r.low, r.high] for name, r in space.ranges.items()},
+        "num_data": splits.num_data,
+    }
+
+    blind = replace(splits, test=splits.validation)
+
+    def objective(trial: Trial) -> float:
+        own = {k: trial.suggest_float(k, r.low, r.high, log=r.log) for k, r in space.ranges.items()}
+        epochs = space.training.epochs
+
+        def look(epoch: Epoch, validation: Mapping[str, float]) -> None:
+            # The first quarter would only show how fast a learning rate is.
+            due = epoch.number % max(1, epochs // REPORTS) == 0
+            if due and epochs // 4 < epoch.number < epochs:
+                trial.report(validation["nll"], epoch.number)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+
+        _, result = trainings.train(blind, *space.at(own), tell=look)
+        return float(result["validation"]["nll"])
+
+    begin = None if space.outside else space.given
+    found = tune(objective, search, start=begin, about=depends, tell=tell)
+    asked = replace(training, **{k: v for k, v in found.settings.items() if k != "alpha"})
+    return Tuned(space.at(found.settings)[0], asked, found)
 
 
 def trials(search: Search) -> list[Tried]:
@@ -168,7 +273,6 @@ def opened(search: Search) -> Iterator[optuna.Study]:
             yield optuna.create_study(
                 storage=storage,
                 study_name=search.name,
-                direction="minimize" if search.best is min else "maximize",
                 pruner=MedianPruner(),
                 load_if_exists=True,
             )
@@ -234,13 +338,12 @@ def _cause(error: BaseException) -> str:
     return (str(found).strip() or type(found).__name__).splitlines()[0]
 
 
-def _check_same(study: optuna.Study, search: Search, about: dict[str, Any]) -> None:
+def _check_same(study: optuna.Study, search: Search, about: Mapping[str, Any]) -> None:
     """Refuse to continue with a study that is about something else; note it in a new one."""
-    about = {"best": search.best.__name__, **about}
     if found := differences(study.user_attrs.get("about", about), about):
         differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())
         raise ValueError(
             f"the search {search.name!r} in {_shown(_url(search.storage))} was started with other "
             f"settings: {differs}; choose another place or name for it"
         )
-    study.set_user_attr("about", about)
+    study.set_user_attr("about", dict(about))
