@@ -11,7 +11,7 @@ from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
 import bayesdiv as bd
 from bayesdiv.app.nets.resnet import Norm, ResNet, Stem, imagenet_stem, resnet20, small_stem
 
-SMALL = ResNet(classes=5, stem=small_stem, width=4, bias=True)
+SMALL = ResNet(classes=5, stem=small_stem, width=4)
 
 
 class NormedBlock(nn.Module):
@@ -84,7 +84,6 @@ def test_the_number_of_weights_is_that_of_resnet18_less_its_batch_norm():
     # 11,689,512 weights in torchvision, of which batch norm has a scale and a shift a channel.
     channels = 64 + 4 * 64 + 5 * (128 + 256 + 512)
     assert count(ResNet(classes=1000).build()) == 11_689_512 - 2 * channels
-    assert count(ResNet(classes=1000, bias=True).build()) == 11_689_512 - channels
 
 
 @pytest.mark.parametrize("stem", [imagenet_stem, small_stem])
@@ -126,13 +125,13 @@ def test_outputs_at_the_start_are_of_order_one_and_gradients_reach_every_weight(
 
 def test_every_layer_starts_with_its_variance():
     torch.manual_seed(0)
-    network = ResNet(classes=200, bias=True).build()
+    network = ResNet(classes=200).build()
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             gain = 1 if name == "fc" else 1 / 8 if name.endswith("conv2") else 2
             fan_in = math.prod(layer.weight.shape[1:])
             assert layer.weight.var().item() * fan_in == pytest.approx(gain, rel=0.1)
-            assert not layer.bias.any()
+    assert not network.fc.bias.any()
 
 
 def test_a_network_without_normalisation_trains():
@@ -158,10 +157,9 @@ def test_a_network_without_weights_is_refused(fields):
 
 def by_hand(weights: dict[str, Tensor], x: Tensor) -> Tensor:
     """The network of one group of one block and one of another, written out."""
-    bias = {key.removesuffix(".bias"): w for key, w in weights.items() if key.endswith("bias")}
 
     def conv(name: str, x: Tensor, stride: int = 1, padding: int = 1) -> Tensor:
-        return conv2d(x, weights[f"{name}.weight"], bias.get(name), stride, padding)
+        return conv2d(x, weights[f"{name}.weight"], None, stride, padding)
 
     x = relu(conv("conv1", x))
     x = relu(x + conv("layer1.0.conv2", relu(conv("layer1.0.conv1", x))))
@@ -172,7 +170,7 @@ def by_hand(weights: dict[str, Tensor], x: Tensor) -> Tensor:
 
 def test_the_network_is_what_its_formula_says():
     torch.manual_seed(0)
-    network = ResNet(classes=3, stem=small_stem, width=4, blocks=(1, 1), bias=True).build()
+    network = ResNet(classes=3, stem=small_stem, width=4, blocks=(1, 1)).build()
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.3)
     x = torch.randn(2, 3, 9, 9)
@@ -183,7 +181,7 @@ def test_the_network_is_what_its_formula_says():
 @pytest.mark.parametrize("stem", [imagenet_stem, small_stem])
 def test_several_draws_at_once_are_those_one_after_the_other(stem, order):
     torch.manual_seed(0)
-    network = ResNet(classes=3, stem=stem, width=4, bias=True).build()
+    network = ResNet(classes=3, stem=stem, width=4).build()
     model = bd.bayesianize(network, bd.FanIn(), start=0.3)
     weights, x = bd.draw_weights(model, 3), torch.randn(2, 3, 32, 32)
     together = bd.draws(model, x.to(memory_format=order), weights)

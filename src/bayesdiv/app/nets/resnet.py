@@ -19,10 +19,6 @@ class FilterResponseNorm(nn.Module):
     It needs no statistics of the batch, so a draw of the weights sees the same network in training
     and in prediction.
 
-    Args:
-        channels: of the images.
-        epsilon: keeps the root away from 0.
-
     Examples:
         >>> FilterResponseNorm(2)(torch.full((1, 2, 4, 4), 3.0))[0, 0, 0, 0]
         tensor(1.0000, grad_fn=<SelectBackward0>)
@@ -51,12 +47,9 @@ class Norm(StrEnum):
 
     def layer(self, channels: int) -> nn.Module:
         """The layer after a convolution of so many channels."""
-        layers: dict[Norm, type[nn.Module]] = {
-            Norm.NONE: nn.Identity,
-            Norm.BATCH: nn.BatchNorm2d,
-            Norm.FILTER_RESPONSE: FilterResponseNorm,
-        }
-        return layers[self](channels)
+        if self is Norm.NONE:
+            return nn.Identity()
+        return nn.BatchNorm2d(channels) if self is Norm.BATCH else FilterResponseNorm(channels)
 
     def activation(self) -> nn.Module:
         """Swish after filter response norm, ReLU elsewhere."""
@@ -65,21 +58,11 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True)
 class Stem:
-    """What images go through first: a convolution, and a pooling if `pooling` is above 1.
+    """What images go through first: a convolution, and a pooling of 3×3 where it has a stride."""
 
-    Args:
-        kernel: pixels a side of the convolution, odd.
-        stride: of the convolution.
-        pooling: stride of a 3×3 max pooling after it; 1 for none.
-    """
-
-    kernel: int
+    kernel: int  # pixels a side of the convolution, odd
     stride: int
-    pooling: int
-
-    def pool(self) -> nn.Module:
-        """The pooling, or nothing."""
-        return nn.MaxPool2d(3, self.pooling, padding=1) if self.pooling > 1 else nn.Identity()
+    pooling: int  # its stride; 1 for none
 
 
 imagenet_stem = Stem(kernel=7, stride=2, pooling=2)
@@ -95,16 +78,14 @@ class ResNet:
 
         x ← a(shortcut(x) + norm2(conv2(a(norm1(conv1(x))))))   in each block, a: the activation
 
-    Weights have the names of torchvision's. With two classes, no bias and the stem for 224 pixels
-    they are 11,167,938, of which the output layer has 1026: the paper's network. `resnet20` is the
-    smaller one for images of 32 pixels.
+    Weights have the names of torchvision's. With two classes and the stem for 224 pixels they are
+    11,167,938, of which the output layer has 1026: the paper's network.
 
     Args:
         classes: numbers out.
         stem: `imagenet_stem` or `small_stem`.
         width: channels after the stem; each group of blocks but the first doubles them.
         blocks: how many in each group.
-        bias: whether convolutions have biases, as they need to stand for folded batch norm.
         norm: what follows each convolution, and with it the activation.
 
     Examples:
@@ -117,7 +98,6 @@ class ResNet:
     stem: Stem = imagenet_stem
     width: int = 64
     blocks: tuple[int, ...] = (2, 2, 2, 2)
-    bias: bool = False
     norm: Norm = Norm.NONE
 
     def __post_init__(self) -> None:
@@ -132,22 +112,28 @@ class ResNet:
         block has 1/(L fan-in) for L blocks, so that a block adds at most a share 1/L to it, and all
         together a factor of e. The output layer has 1/fan-in, biases are 0.
         """
+        kernel, stride, pooling = self.stem.kernel, self.stem.stride, self.stem.pooling
         layers: OrderedDict[str, nn.Module] = OrderedDict(
-            conv1=_conv(3, self.width, self.stem.kernel, self.stem.stride, self.bias),
+            conv1=_conv(3, self.width, kernel, stride),
             bn1=self.norm.layer(self.width),
             relu=self.norm.activation(),
-            maxpool=self.stem.pool(),
+            maxpool=nn.MaxPool2d(3, pooling, padding=1) if pooling > 1 else nn.Identity(),
         )
         before = after = self.width
         for number, count in enumerate(self.blocks, start=1):
-            first, more = _Block(before, after, self), range(count - 1)
-            layers[f"layer{number}"] = nn.Sequential(
-                first, *(_Block(after, after, self) for _ in more)
-            )
+            sizes = [(before, after), *[(after, after)] * (count - 1)]
+            blocks = (_Block(*each, self.norm) for each in sizes)
+            layers[f"layer{number}"] = nn.Sequential(*blocks)
             before, after = after, 2 * after
-        layers |= {"avgpool": _Mean(), "fc": nn.Linear(before, self.classes)}
-        network = nn.Sequential(layers)
-        _draw(network, last=2.0 if self.norm is not Norm.NONE else 1 / sum(self.blocks))
+        fc = nn.Linear(before, self.classes)
+        network = nn.Sequential(layers | {"avgpool": _Mean(), "fc": fc})
+        last = 2.0 if self.norm is not Norm.NONE else 1 / sum(self.blocks)
+        for name, layer in network.named_modules():
+            if isinstance(layer, nn.Conv2d):
+                gain = last if name.endswith("conv2") else 2.0
+                nn.init.normal_(layer.weight, std=math.sqrt(gain / layer.weight[0].numel()))
+        nn.init.normal_(fc.weight, std=math.sqrt(1 / before))
+        nn.init.zeros_(fc.bias)
         return network
 
 
@@ -174,19 +160,14 @@ class _Mean(nn.Module):
 class _Block(nn.Module):
     """Two convolutions of 3×3 around which a shortcut leads."""
 
-    def __init__(self, before: int, after: int, recipe: ResNet) -> None:
+    def __init__(self, before: int, after: int, norm: Norm) -> None:
         super().__init__()
-        stride = after // before  # more channels, fewer pixels
-        self.conv1 = _conv(before, after, 3, stride, recipe.bias)
-        self.bn1 = recipe.norm.layer(after)
-        self.conv2 = _conv(after, after, 3, 1, recipe.bias)
-        self.bn2 = recipe.norm.layer(after)
-        self.relu = recipe.norm.activation()
-        self.stride = stride
-        self.downsample = nn.Sequential()
-        if after != before:
-            self.downsample.append(_conv(before, after, 1, 1, recipe.bias))
-            self.downsample.append(recipe.norm.layer(after))
+        self.stride = after // before  # more channels, fewer pixels
+        self.conv1, self.bn1 = _conv(before, after, 3, self.stride), norm.layer(after)
+        self.conv2, self.bn2 = _conv(after, after, 3, 1), norm.layer(after)
+        self.relu = norm.activation()
+        shortcut = [_conv(before, after, 1, 1), norm.layer(after)] if after != before else []
+        self.downsample = nn.Sequential(*shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         branch: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
@@ -197,20 +178,8 @@ class _Block(nn.Module):
         return added
 
 
-def _conv(before: int, after: int, kernel: int, stride: int, bias: bool) -> nn.Conv2d:
-    return nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=bias)
-
-
-def _draw(network: nn.Module, last: float) -> None:
-    """Random weights, see `ResNet.build`; `last` is the gain of the last one of each block."""
-    for name, layer in network.named_modules():
-        if not isinstance(layer, nn.Conv2d | nn.Linear):
-            continue
-        hidden = last if name.endswith("conv2") else 2.0
-        gain = 1.0 if isinstance(layer, nn.Linear) else hidden
-        nn.init.normal_(layer.weight, std=math.sqrt(gain / layer.weight[0].numel()))
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
+def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
 
 
 @torch.no_grad()
@@ -219,11 +188,8 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
 
     A Bayesian model draws its weights in each call, so the statistics are those of the average
     over draws. Inside `at_mean` they are those of the mean network: with noisy weights the two
-    differ, and a network that is averaged over draws loses accuracy with the wrong ones.
-
-    Args:
-        model: in any mode, to which it returns; nothing happens where it has no batch norm.
-        batches: of inputs.
+    differ, and a network that is averaged over draws loses accuracy with the wrong ones. The model
+    stays in its mode.
 
     Examples:
         >>> norm = nn.BatchNorm1d(1)
