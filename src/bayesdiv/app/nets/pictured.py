@@ -19,17 +19,12 @@ _SMALL = 64  # pixels up to which the first layers keep their size
 class Conv:
     """Two convolutions of 3×3 with a pooling after each, and one linear layer.
 
-    Args:
-        shape: of an image: channels, height, width.
-        outputs: numbers out.
-        channels: of the two convolutions.
-
     Examples:
         >>> Conv(shape=(1, 8, 8), outputs=10).build()(torch.zeros(5, 1, 8, 8)).shape
         torch.Size([5, 10])
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # channels, height, width
     outputs: int
     channels: tuple[int, int] = (16, 32)
 
@@ -57,20 +52,12 @@ class Conv:
 
 @dataclass(frozen=True)
 class Pictured:
-    """A network by its name, with the mean and the spread of the pictures that it learned from.
+    """A network by its name, with the mean and the spread of the pictures that it learned from."""
 
-    Args:
-        net: one of conv, resnet18, resnet20 (batch norm), resnet20_frn (filter response norm).
-        shape: of a picture: channels, height, width.
-        outputs: numbers out.
-        mean: of each channel, from 0 to 1.
-        scale: standard deviation of each channel.
-    """
-
-    net: str
-    shape: tuple[int, int, int]
+    net: str  # resnet18 and resnet20 have batch norm, resnet20_frn has filter response norm
+    shape: tuple[int, int, int]  # channels, height, width
     outputs: int
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # of each channel, from 0 to 1
     scale: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -88,9 +75,8 @@ class Pictured:
         some = x[:: max(1, len(x) // 5000)].to(torch.float64)
         some = some if x.is_floating_point() else some / 255
         spread, mean = torch.std_mean(some, (0, 2, 3))
-        _, channels, height, width = x.shape
-        shape = (channels, height, width)
-        return cls(net, shape, outputs, *map(_rounded, (mean, spread.clamp(min=1e-3))))
+        numbers = (tuple(one.round(decimals=6).tolist()) for one in (mean, spread.clamp(min=1e-3)))
+        return cls(net, (x.shape[1], x.shape[2], x.shape[3]), outputs, *numbers)
 
     def build(self) -> nn.Sequential:
         """The network, its weights drawn at random."""
@@ -98,8 +84,9 @@ class Pictured:
             return Conv(self.shape, self.outputs).build()
         stem = small_stem if self.shape[1] <= _SMALL else imagenet_stem
         norm = Norm.FILTER_RESPONSE if self.net == "resnet20_frn" else Norm.BATCH
-        resnet18 = ResNet(self.outputs, stem, norm=norm)
-        recipe = resnet18 if self.net == "resnet18" else resnet20(self.outputs, norm)
+        recipe = resnet20(self.outputs, norm)
+        if self.net == "resnet18":
+            recipe = ResNet(self.outputs, stem, norm=norm)
         network = recipe.build()
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
@@ -108,10 +95,6 @@ class Pictured:
         """What pictures go through first; in training they are shifted and mirrored."""
         changes = (Crop(self.shape[1] // 8), Flip()) if self.residual else ()
         return Prepare(list(self.mean), list(self.scale), changes)
-
-
-def _rounded(values: Tensor) -> tuple[float, ...]:
-    return tuple(round(value, 6) for value in values.tolist())
 
 
 def begin_with(network: nn.Module, weights: Mapping[str, Tensor]) -> None:

@@ -25,11 +25,6 @@ SLOPE_ROWS, SLOPE_DRAWS = 200, 16  # from which the slopes are found
 class MLP:
     """Fully connected layers with ReLU between them (the paper's regression: 50 hidden units).
 
-    Args:
-        inputs: numbers per row.
-        outputs: numbers out.
-        hidden: units of each hidden layer.
-
     Examples:
         >>> MLP(inputs=8, outputs=1).build()[0]
         Linear(in_features=8, out_features=50, bias=True)
@@ -37,7 +32,7 @@ class MLP:
 
     inputs: int
     outputs: int
-    hidden: tuple[int, ...] = (50,)
+    hidden: tuple[int, ...] = (50,)  # units of each hidden layer
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -61,16 +56,10 @@ class Away(nn.Module):
     holds the root mean squared slope of the network along each column. So at a distance d the
     answer may differ by as much as it usually changes over d; `reach`, which 99 % of the training
     rows have a neighbour within, keeps rows like these as they are. While it is trained the network
-    runs as it is; `settle` then finds x_i, r and reach.
+    runs as it is; `settle` then finds x_i, at most 500 of them, r and reach.
 
-    Args:
-        network: from rows to outputs.
-        columns: of a row.
-        places: how many training rows there will be; at most 500 are kept.
-        targets: how many there are, or how many classes.
-        locations: outputs that say where a target lies, of each target; these are shifted, and come
-            before all others.
-        free: targets that are free to move; of classes, one less than there are.
+    The first `locations` outputs of each target, or class, say where it lies and are shifted;
+    `free` targets may move, of classes one less than there are.
     """
 
     places: Tensor
@@ -95,8 +84,7 @@ class Away(nn.Module):
         nn.init.zeros_(size.weight)
         self.size = bayesianize(size, prior, posterior=_Paired, start=1.0)
         self.size.requires_grad_(False)
-        kept = torch.zeros(min(places, MOST_PLACES), columns)
-        self.register_buffer("places", kept)
+        self.register_buffer("places", torch.zeros(min(places, MOST_PLACES), columns))
         self.register_buffer("slopes", torch.zeros(columns))
         self.register_buffer("reach", torch.tensor(0.0))
 

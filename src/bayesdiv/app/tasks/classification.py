@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -34,6 +35,7 @@ class Classification:
     classes: tuple[str, ...]
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "nll", "ece", "false_negative_rate")
     main: ClassVar[str] = "accuracy"
+    log_scale: ClassVar[float] = 0.0
 
     @classmethod
     def check(cls, target: "Series") -> None:
@@ -72,10 +74,6 @@ class Classification:
         """All of them, of which only differences count."""
         return {"targets": self.outputs, "free": self.outputs - 1}
 
-    @property
-    def log_scale(self) -> float:
-        return 0.0
-
     def encode(self, target: "Series") -> Tensor:
         return torch.from_numpy(codes_of(target, self.classes))
 
@@ -96,17 +94,14 @@ class Classification:
         holds the true one with probability `level`.
         """
         probabilities = predictive.probabilities
-        return {
+        found: dict[str, Tensor | list[str]] = {
             "predicted_class": [self.classes[k] for k in probabilities.argmax(-1).tolist()],
             **{f"probability_{name}": probabilities[:, k] for k, name in enumerate(self.classes)},
             "entropy": predictive.entropy,
             "mutual_information": predictive.mutual_information,
             "expected_entropy": predictive.entropy - predictive.mutual_information,
-            **self._sets(predictive, level),
         }
-
-    def _sets(self, predictive: Predictive, level: float) -> dict[str, list[str]]:
-        if not isinstance(predictive, Promised):
-            return {}
-        members = [torch.nonzero(row).flatten().tolist() for row in predictive.sets(level)]
-        return {"predicted_set": [" | ".join(self.classes[k] for k in row) for row in members]}
+        if isinstance(predictive, Promised):
+            sets = predictive.sets(level).tolist()
+            found["predicted_set"] = [" | ".join(compress(self.classes, row)) for row in sets]
+        return found
