@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import bayesdiv as bd
 from bayesdiv.export import Exported
-from bayesdiv.serving.columns import Number
+from bayesdiv.serving.graph import Number
 from bayesdiv.serving.precision import Int8, Precision, Rounded, fewer, rounded
 
 DRAWS, MANY = 20, 100

@@ -12,8 +12,7 @@ from bayesdiv.calibration import Intervals, Sets, Spread, Temperature
 from bayesdiv.export import Exported
 from bayesdiv.outliers import Threshold, mutual_information
 from bayesdiv.serving import files
-from bayesdiv.serving.columns import Category, Number
-from bayesdiv.serving.graph import Units
+from bayesdiv.serving.graph import Category, Number, Units
 from bayesdiv.serving.precision import Int8, Rounded
 from serving.running import assert_equal, expected, runner
 

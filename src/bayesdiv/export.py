@@ -18,8 +18,7 @@ from bayesdiv.calibration.sets import Levels
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
 from bayesdiv.saving import replacing
 from bayesdiv.serving import files
-from bayesdiv.serving.columns import Column, Encoded
-from bayesdiv.serving.graph import Graph, Served, Units, check_calibration
+from bayesdiv.serving.graph import Column, Encoded, Graph, Served, Units, check_calibration
 from bayesdiv.serving.precision import Precision, Rounded
 
 WRITERS = {".onnx": files.onnx, ".pt2": files.pt2}

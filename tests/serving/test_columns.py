@@ -6,7 +6,7 @@ import torch
 
 from bayesdiv.app.cli.export import columns_of
 from bayesdiv.app.data.columns import Encoder
-from bayesdiv.serving.columns import Encoded
+from bayesdiv.serving.graph import Encoded
 
 
 def test_a_table_is_encoded_as_the_command_line_encodes_it():

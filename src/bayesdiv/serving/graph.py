@@ -1,4 +1,4 @@
-"""One module from raw inputs to named outputs, over draws that were kept."""
+"""One module from raw inputs, such as rows of a table, to named outputs, over kept draws."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from bayesdiv import outliers
 from bayesdiv.calibration.conformal import Central, Intervals, Saved, tail
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
@@ -17,9 +16,8 @@ from bayesdiv.draws import Outputs, Weights, tensor_of
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.layout import place
-from bayesdiv.outliers import Threshold
+from bayesdiv.outliers import Threshold, mutual_information
 from bayesdiv.predictive import Predictive
-from bayesdiv.serving.columns import Encoded
 from bayesdiv.serving.precision import Precision
 
 
@@ -33,14 +31,78 @@ class Units:
 
 
 @dataclass(frozen=True)
+class Number:
+    """A column of numbers: the network sees (value - loc) / scale, from double precision."""
+
+    name: str
+    loc: float = 0.0
+    scale: float = 1.0
+    unit: str = ""  # of the raw values, for readers of the metadata
+    fill: float | None = None  # instead of NaN, with a further input that is 1 there
+
+    @property
+    def width(self) -> int:
+        """How many inputs of the network it fills."""
+        return 1 + (self.fill is not None)
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of categories, given to the graph as the place of its value in `categories`."""
+
+    name: str
+    categories: tuple[str, ...]  # in the order of the network's inputs, one input each
+    fill: int | None = None  # the place that stands for NaN, with a further input that is 1 there
+
+    @property
+    def width(self) -> int:
+        return len(self.categories) + (self.fill is not None)
+
+
+Column = Number | Category
+
+
+class Encoded(nn.Module):
+    """From raw columns, (rows, columns) in double precision, to what the network takes."""
+
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, columns: Sequence[Column], dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.columns, self.dtype = tuple(columns), dtype
+        numbers = [c if isinstance(c, Number) else Number(c.name) for c in self.columns]
+        for name in ("loc", "scale"):
+            values = [getattr(column, name) for column in numbers]
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
+
+    def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs, and which rows are whole: finite numbers and known categories."""
+        pieces, fine = [], torch.ones_like(raw[:, 0], dtype=torch.bool)
+        for at, column in enumerate(self.columns):
+            value = raw[:, at : at + 1]
+            missing = value.isnan()
+            if column.fill is not None:
+                value = value.masked_fill(missing, column.fill)
+            piece = ((value - self.loc[at]) / self.scale[at]).to(self.dtype)
+            known = piece.isfinite()
+            if isinstance(column, Category):
+                places = torch.arange(len(column.categories), dtype=value.dtype, device=raw.device)
+                piece = (value == places).to(self.dtype)
+                known = piece.sum(-1, keepdim=True) > 0
+            pieces += [piece] if column.fill is None else [piece, missing.to(self.dtype)]
+            fine = fine & known.squeeze(-1)
+        return torch.cat(pieces, -1), fine
+
+
+@dataclass(frozen=True)
 class Served:
-    """What the graph makes of the draws' outputs; `score` is how unlike training rows one is."""
+    """What the graph makes of the draws' outputs."""
 
     likelihood: nn.Module
     level: float | None = 0.9
     units: Units = field(default_factory=Units)
     calibration: tuple[Saved, ...] = ()
-    score: Any = outliers.mutual_information
 
     def __call__(self, outputs: Tensor, units: Tensor) -> dict[str, Tensor]:
         """Named outputs of a batch from those of the draws, (samples, rows, …)."""
@@ -50,7 +112,7 @@ class Served:
             predictive = cooler(predictive)
         named = self._classes if predictive.discrete else self._numbers
         found = named(predictive, units)
-        found["outlier_score"] = self.score(predictive) + 0.0  # its own output
+        found["outlier_score"] = mutual_information(predictive) + 0.0  # its own output
         for limit in self._of(Threshold):
             found["unusual"] = limit.flags(found["outlier_score"])
         return found

@@ -19,8 +19,7 @@ from bayesdiv.calibration import Levels
 from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
-from bayesdiv.serving.columns import Category, Column, Number
-from bayesdiv.serving.graph import Units
+from bayesdiv.serving.graph import Category, Column, Number, Units
 from bayesdiv.serving.precision import Int8, Precision, Rounded, fewer, rounded
 
 PRECISIONS: dict[str, Precision] = {
