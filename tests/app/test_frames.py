@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesdiv as bd
-from bayesdiv.app.sklearn.frames import encoder_for
+from bayesdiv.app.sklearn.rows import encoder_for
 
 QUICK = {"epochs": 8, "members": 2, "samples": 2, "learning_rate": 0.02, "test_samples": 20}
 

@@ -39,36 +39,33 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     scikit-learn's encoders and imputers turn them into numbers, and a column marks gaps.
 
     Each pair of members learns from the same nine tenths of the rows; the fit continues while the
-    likelihood of the other tenth rises, and keeps the best weights. `report_` says what it did. Its
-    defaults were chosen on validation rows of eight tables.
+    likelihood of the other tenth rises, and keeps the best weights. Its defaults were chosen on
+    validation rows of eight tables.
 
     Args:
         divergence: D, which holds the weights near the prior p; None is `JSA(0.3)`.
         likelihood: the noise of the targets: "heteroscedastic" (None), normal with a noise level
             per row; "gaussian" with one level for all rows; "student_t" with outliers; "mixture" of
             three normals; "log_normal" or "gamma" for positive targets; "poisson" or
-            "negative_binomial" for counts; "auto" tries those that the targets allow and takes the
-            one with the highest likelihood of held-out rows.
+            "negative_binomial" for counts; "auto" takes the one of those that the targets allow
+            with the highest likelihood of held-out rows.
         class_weight: for `BayesianClassifier`: "balanced", or a weight per class.
         strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and `KL()` this is the ELBO.
         network: from the numbers of inputs and outputs to a module; None is an MLP of `hidden`
-            units. An estimator that is saved or sent to other processes needs one that can be
-            pickled: a function of a module, not a lambda.
+            units. To be pickled, it must be a function of a module, not a lambda.
         hidden: units of each hidden layer; () makes the network linear.
         members: networks in the ensemble; None is 4, or 1 for a network with running means.
         prior: anything that `bayesianize` takes; None is `FanIn()`.
         start: the posterior's initial scale as a fraction of the prior's; None suits the
             divergence.
-        epochs: passes over the rows; None runs until the validation likelihood converges, 3,000
-            updates at least, with a `ConvergenceWarning` where the most for a table of this size
-            were too few.
+        epochs: passes over the rows; None runs until the validation likelihood converges, with a
+            `ConvergenceWarning` where the most updates for a table of this size were too few.
         learning_rate: of Adam; constant for half of the fit, then falling to 0.
         batch_size: rows per update; None is 64, more in tables of over 25,600 rows.
         samples: weight draws per update and member.
         test_samples: weight draws for predictions, of all members together.
-        validation_fraction: share of the rows that a member does not learn from; they find the
-            best epoch. None is a tenth, or 0 with `epochs` given or fewer than 20 rows; 0 learns
-            from all and keeps the last epoch.
+        validation_fraction: share of the rows that a member does not learn from and that find its
+            best epoch; None is a tenth, or 0 with `epochs` given or fewer than 20 rows.
         seconds: after which a fit without `epochs` ends, with a `ConvergenceWarning`.
         warm_start: whether a fit starts from the weights and units of the previous fit.
         verbose: print the loss every so many epochs; 0 prints nothing.
@@ -79,12 +76,10 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         model_: the trained `Bayesian`, for standardised columns, in double precision; its posterior
             is the mixture of the members.
         likelihood_: its likelihood, for standardised targets.
+        family_: the word of the likelihood, the chosen one for "auto".
         history_: losses of each epoch, means over the members.
         best_epoch_: the epoch whose weights are kept, from 1.
         report_: what the fit did, in one line.
-        family_: the word of the likelihood, the chosen one for "auto".
-        n_features_in_: how many columns there are.
-        feature_names_in_: their names, if X had any.
 
     Examples:
         >>> from sklearn.datasets import load_diabetes
@@ -99,11 +94,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """One pass over more rows of a table that comes in parts.
-
-        It continues from the weights of the part before, in the units of the first part; the prior
-        counts once for all rows so far.
-        """
+        """One pass over more rows, in the units of the first; the prior counts once for all."""
         return self._next(X, y, sample_weight)
 
     def _learn(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
@@ -127,11 +118,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         self.report_ = said + self.report_
 
     def predictive(self, X: ArrayLike) -> Predictive:
-        """The mixture over weight draws, in the units of the target.
-
-        It has what the other methods return and more: `log_prob`, `quantile`, and the variance in
-        its two parts, `epistemic` (from not knowing the weights) and `aleatoric` (noise).
-        """
+        """The mixture over weight draws, in the units of the target: quantiles, both variances."""
         found = super().predictive(X)
         loc, scale = (torch.from_numpy(part) for part in self._targets[:2])
         return Predictive(in_units(found.conditional, loc, scale))
@@ -154,9 +141,8 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         Before `calibrate` these are quantiles of the mixture over weight draws, noise included:
         right as far as the model is, and nothing is promised. After it they are split-conformal:
         whatever the model, a new target lies inside with probability `level` or more, on average
-        over calibration rows and new rows that are exchangeable. It promises nothing for a single
-        row or a group of rows. With n calibration rows, levels above n/(n + 1) have infinite ends.
-        After `calibrate_by_folds` they are those of CV+, which promise less.
+        over exchangeable calibration and new rows, not for a single row or a group. With n
+        calibration rows, levels above n/(n + 1) have infinite ends.
         """
         check_is_fitted(self)
         bounded = family_of(self.family_).holds != "numbers"
@@ -189,12 +175,11 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         return self
 
     def calibrate_by_folds(self, X: ArrayLike, y: ArrayLike, folds: int = 5) -> Self:
-        """Bring the intervals near their level without rows of their own, for a small table.
+        """Bring the intervals near their level by the rows of the fit, X and y: CV+.
 
-        CV+: X and y are the rows of the fit, and as many more fits are made as there are folds,
-        each without one fold. A new target then lies inside with probability 1 - 2(1 - level) or
-        more, less a little for the folds (see `bayesdiv.calibration.FoldIntervals`); in practice
-        with about `level`.
+        A further fit is made without each fold. A new target then lies inside with probability
+        1 - 2(1 - level) or more, less a little for the folds (see
+        `bayesdiv.calibration.FoldIntervals`); in practice with about `level`.
         """
         check_is_fitted(self)
         quantity, self._folds = np.asarray(y, dtype=np.float64), []
@@ -214,15 +199,11 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
     """A Bayesian network for classes: probabilities averaged over weight draws.
 
     It minimises λ D(q ‖ p) - Σ_i n_i E_q[log softmax(f_w(x_i))_{y_i}] over the posterior q of the
-    network's weights, where n_i is the sample weight of row i, 1 if none is given. Settings,
-    attributes and the treatment of the table are those of `BayesianRegressor`.
+    network's weights. Settings, attributes and the treatment of the table are those of
+    `BayesianRegressor`; `classes_` has the labels in the order of the probabilities' columns.
 
     A y of several columns of 0 and 1 (multilabel) has a logit per column instead of the
     softmax; probabilities are then those of a 1 in each column.
-
-    Attributes:
-        classes_: the labels, in the order of the probabilities' columns; the numbers of the columns
-            of a multilabel y.
 
     Examples:
         >>> from sklearn.datasets import load_iris
@@ -243,10 +224,7 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """One pass over more rows of a table that comes in parts, see `BayesianRegressor`.
-
-        The first call is given all classes, unless y has several columns.
-        """
+        """One pass over more rows; the first call takes all classes, unless y has columns."""
         return self._next(X, y, sample_weight, classes)
 
     def _learn(
@@ -321,10 +299,9 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         return self
 
     def predict_set(self, X: ArrayLike, level: float = 0.9) -> NDArray[np.bool_]:
-        """Which classes are in the set that holds that of a row with this probability or more.
+        """Split-conformal sets, (rows, classes), that hold a row's class with this probability.
 
-        Split-conformal sets, (rows, classes), after `calibrate`: whatever the model, on average,
-        for exchangeable rows. Ties are broken at random, so that a few sets may be empty.
+        After `calibrate`: whatever the model, on average, for exchangeable rows; a few are empty.
         """
         found = self.predictive(X)
         if self._calibration is None:

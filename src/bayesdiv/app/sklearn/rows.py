@@ -1,4 +1,7 @@
-"""Rows of a table for an estimator: each different one once, and which member learns which."""
+"""Rows of a table for an estimator: as numbers, each different one once, for each member some.
+
+Tables of pandas with text, booleans, dates and gaps become numbers by scikit-learn's encoders.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +10,15 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.utils import check_array
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from bayesdiv.app.data.columns import check_unique
 from bayesdiv.app.families import Floats, Moments
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian
@@ -20,6 +28,7 @@ from bayesdiv.training.batches import Batches
 WATCH_SAMPLES = 16  # weight draws for the validation, which only finds when to stop
 MOST_WATCHED = 1000  # rows that a member is validated on
 MOST_KEPT = 1000  # rows of a stream that distances are learned from
+MOST_CATEGORIES = 100  # of a column; the rarest share one
 ROWS_AT_A_TIME = 1024  # of a prediction, so that the memory of hidden layers has a ceiling
 
 
@@ -192,3 +201,63 @@ class _RepeatedTargets(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         y, repeats = value[..., :-1], value[..., -1]
         return repeats * self.base.log_prob(y if self.base.event_shape else y.squeeze(-1))
+
+
+def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
+    """The encoder of a table of pandas, fitted; None for one that holds numbers alone.
+
+    Numbers, booleans and dates (in days since 1970) have their gaps filled by the median, and a
+    column that marks the gaps. Categories have a column each, and a gap is its own category.
+    """
+    if not is_frame(X):
+        return None
+    frame = cast(Any, X)
+    check_unique(frame.columns)
+    kinds = {name: frame[name].dtype.kind for name in frame.columns}
+    if all(kind in "iuf" for kind in kinds.values()) and not frame.isna().to_numpy().any():
+        return None
+    numbers = [name for name, kind in kinds.items() if kind in "iufbmM"]
+    texts = [name for name in kinds if name not in numbers]
+    filled = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+    few = {"handle_unknown": "infrequent_if_exist", "max_categories": MOST_CATEGORIES}
+    floats, words = (FunctionTransformer(f, feature_names_out="one-to-one") for f in (_days, _text))
+    coded = make_pipeline(words, OneHotEncoder(**few, sparse_output=False))
+    parts = [("numbers", make_pipeline(floats, filled), numbers), ("categories", coded, texts)]
+    return ColumnTransformer(parts).fit(frame)
+
+
+def is_frame(X: object) -> bool:
+    """Whether it is a table of pandas."""
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
+def check_numbers(X: Any) -> None:
+    """Complain of text that is not a number, where X is a table of pandas."""
+    for name, column in X.items() if is_frame(X) else ():
+        texts = () if column.dtype.kind in "iufbmM" else column
+        for value in (text for text in texts if isinstance(text, str)):
+            try:
+                float(value)
+            except ValueError:
+                rule = f"column {name!r} must hold numbers or dates as in the fit"
+                raise ValueError(f"{rule}, got {value!r}") from None
+
+
+def _days(frame: Any) -> Any:
+    """Numbers and booleans as floats, dates in days since 1970."""
+    import pandas as pd
+
+    frame = frame.infer_objects()  # dates that came as objects
+    check_numbers(frame)
+    columns = {}
+    for name, column in frame.items():
+        if column.dtype.kind == "M":
+            column = column - pd.Timestamp(0, tz=column.dt.tz)
+        days = column.dtype.kind == "m"
+        columns[str(name)] = column / np.timedelta64(1, "D") if days else column
+    return frame.assign(**columns).astype("float64")
+
+
+def _text(frame: Any) -> Any:
+    values = frame.astype(object).where(frame.notna(), np.nan)
+    return values.map(str, na_action="ignore").astype(object)  # floats where all are missing

@@ -3,7 +3,7 @@
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from numbers import Integral
@@ -23,8 +23,17 @@ from torch.optim.lr_scheduler import LambdaLR
 from bayesdiv.app.families import Floats, moments
 from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, Rate, Watch
-from bayesdiv.app.sklearn.frames import check_numbers, encoder_for, is_frame
-from bayesdiv.app.sklearn.rows import ROWS_AT_A_TIME, Parts, Repeated, Rows, Stream, standardised
+from bayesdiv.app.sklearn.rows import (
+    ROWS_AT_A_TIME,
+    Parts,
+    Repeated,
+    Rows,
+    Stream,
+    check_numbers,
+    encoder_for,
+    is_frame,
+    standardised,
+)
 from bayesdiv.compute.streams import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods import Likelihood
@@ -122,8 +131,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
         """Rows and targets as numbers; what is not a number gets an encoder."""
         if not self._warm:
-            encoder = encoder_for(X)
-            self._encoder = None if encoder is None else encoder.fit(X)
+            self._encoder = encoder_for(X)
         if self._encoder is None:
             check_numbers(X)
             x, targets = validate_data(self, X, y, dtype=np.float64, reset=not self._warm, **checks)
@@ -188,29 +196,22 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
 
     def _check_settings(self) -> None:
         """What is not checked, under the name that users know it by, where it is used."""
-        if isinstance(self.hidden, int):
-            raise ValueError(f"hidden must name the units of each layer, got {self.hidden}")
-        for name in ("epochs", "batch_size", "members", "samples", "test_samples"):
-            value = getattr(self, name)
-            if value is None and name not in ("samples", "test_samples"):
-                continue
-            if not isinstance(value, Integral):
-                raise ValueError(f"{name} must be a whole number, got {value!r}")
-            if int(value) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        for name in ("learning_rate", "seconds"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not 0 <= (share := self.validation_fraction or 0) < 1:
-            raise ValueError(f"validation_fraction must lie in [0, 1), got {share}")
-        function = "a function of the numbers of inputs and outputs"
-        for name, fits, what in (
-            ("divergence", isinstance(self.divergence, Divergence), "one such as JSA(0.3)"),
-            ("network", callable(self.network), function),
-            ("prior", callable(self.prior), "a prior such as FanIn()"),
+        counts = "epochs batch_size members samples test_samples"
+        for names, fits, rule in (
+            ("hidden", lambda value: not isinstance(value, int), "name the units of each layer"),
+            (counts, lambda value: isinstance(value, Integral), "be a whole number"),
+            (counts, lambda value: value >= 1, "be at least 1"),
+            ("learning_rate seconds", lambda value: 0 < value < math.inf, "be positive"),
+            ("validation_fraction", lambda value: 0 <= value < 1, "lie in [0, 1)"),
+            ("divergence", lambda value: isinstance(value, Divergence), "be one such as JSA(0.3)"),
+            ("network", callable, "be a function of the numbers of inputs and outputs"),
+            ("prior", callable, "be a prior such as FanIn()"),
         ):
-            if not fits and getattr(self, name) is not None:
-                raise ValueError(f"{name} must be {what}, got {getattr(self, name)!r}")
+            for name in names.split():
+                value = getattr(self, name)
+                usual = value is None and name not in ("samples", "test_samples")
+                if not usual and not fits(value):
+                    raise ValueError(f"{name} must {rule}, got {value!r}")
 
     def _threads(self, rows: int) -> AbstractContextManager[object]:
         """One thread for layers of few numbers, which a second one only waits for."""
@@ -273,7 +274,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             schedule=LambdaLR(optimizer, rate),
             device=device,
         )
-        for epoch, loss in for_one_member(run, parts.repeats):
+        for each in run:
+            epoch, loss = each.number, for_one_member(each, parts.repeats)
             self.history_.append(loss)
             if self.verbose and (epoch % self.verbose == 0 or epoch == number):
                 print(f"epoch {epoch}: loss {loss.total:.4f}, NLL {loss.nll:.4f}", flush=True)
@@ -307,9 +309,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _end(self, best: Best, watching: bool, watch: Watch | None) -> None:
         """Keep the best weights; say what the fit did, and warn where it was cut short."""
         if watching and best.kept.epoch == 0:
-            raise Diverged(
-                "the validation likelihood was not finite after any epoch: lower the learning rate"
-            )
+            said = "the validation likelihood was not finite after any epoch"
+            raise Diverged(f"{said}: lower the learning rate")
         self.best_epoch_ = best.restore() if watching else len(self.history_)
         self.report_ = f"{len(self.history_)} epochs"
         if watch is None:
@@ -365,30 +366,21 @@ def begin_at(models: Sequence[Bayesian], before: Bayesian) -> None:
     """Let members begin where those of a trained mixture, or of a single network, ended."""
     posterior = before.posterior.each if isinstance(before.posterior, Mixture) else before.posterior
     assert isinstance(posterior, MeanField)
-    size = models[0].layout.size
-    ended = posterior.loc.reshape(-1, posterior.loc.shape[-1])
-    if ended.shape != (len(models), size):
-        raise ValueError(
-            f"warm_start needs {len(ended)} members of {ended.shape[1]} weights, like the fit "
-            f"before, got {len(models)} of {size}"
-        )
+    ended, wanted = posterior.loc.reshape(-1, posterior.loc.shape[-1]).shape, models[0].layout.size
+    if ended != (len(models), wanted):
+        rule = f"warm_start needs {ended[0]} members of {ended[1]} weights, like the fit before"
+        raise ValueError(f"{rule}, got {len(models)} of {wanted}")
     for number, model in enumerate(models):
         for name, value in posterior.state_dict().items():
             model.posterior.get_parameter(name).data.copy_(value.reshape(len(models), -1)[number])
 
 
-def for_one_member(epochs: Iterator[Epoch], repeats: float) -> Iterator[tuple[int, EpochLoss]]:
-    """Numbers and losses of epochs, the latter as means over members and for one example."""
-    for epoch in epochs:
-        loss = epoch.loss
-        if epoch.trials is not None:
-            fine = epoch.trials.nll.isfinite() & epoch.trials.divergence.isfinite()
-            if not fine.any():
-                raise Diverged(
-                    f"the loss of epoch {epoch.number} is not finite: lower the learning rate"
-                )
-            loss = EpochLoss(*(part / int(fine.sum()) for part in loss))
-        yield (
-            epoch.number,
-            EpochLoss(loss.total / repeats, loss.nll / repeats, loss.divergence),
-        )
+def for_one_member(epoch: Epoch, repeats: float) -> EpochLoss:
+    """The loss of an epoch for one example, the mean over the members that are finite."""
+    members, each = 1, epoch.trials
+    if each is not None:
+        members = int((each.nll.isfinite() & each.divergence.isfinite()).sum())
+    if not members:
+        raise Diverged(f"the loss of epoch {epoch.number} is not finite: lower the learning rate")
+    total, nll, divergence = (part / members for part in epoch.loss)
+    return EpochLoss(total / repeats, nll / repeats, divergence)
