@@ -11,7 +11,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from bayesdiv.app.console import note
-from bayesdiv.app.data.files import Written, as_trained, read, read_text
+from bayesdiv.app.data.files import Written, read, read_text
 from bayesdiv.app.data.splits import DataError, Part
 from bayesdiv.app.settings import encoder_of, task_of
 
@@ -32,10 +32,9 @@ def rows_of(path: str, told: Mapping[str, Any], written: Written) -> NewRows:
     """The rows of a file or a folder, for a run of these settings."""
     if told["encoder"] is not None:
         encoder = encoder_of(told)
-        how = as_trained(path, encoder, written)
-        frame = read(path, encoder, how)
+        frame = read(path, encoder, written)
         problems, x = encoder.problems(frame), lambda rows: encoder.encode(frame[rows])
-        copy = lambda: read_text(path, how)  # noqa: E731 - as it is written there: 007 stays 007
+        copy = lambda: read_text(path, written)  # noqa: E731 - as it is written there: 007 stays 007
     else:
         from bayesdiv.app.data.pictures import new
 

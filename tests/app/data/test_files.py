@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesdiv.app.data.files import Written, as_trained, read, read_text, table_of
+from bayesdiv.app.data.files import Written, read, read_text, table_of
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 
@@ -181,18 +181,3 @@ def test_codes_may_be_said_to_be_categories(tmp_path):
 def test_spaces_around_text_are_no_part_of_it(tmp_path):
     (tmp_path / "t.csv").write_text("town,y\nOslo ,1\n Oslo,2\nOslo,3\n")
     assert read(tmp_path / "t.csv")["town"].unique().tolist() == ["Oslo"]
-
-
-def test_a_single_row_without_a_header_is_read_as_training_rows_were(tmp_path):
-    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)))
-    frame.to_csv(tmp_path / "t.csv", index=False, header=False)
-    encoder = load(tmp_path / "t.csv").encoder
-    assert encoder.names == ("column_1", "column_2")
-    (tmp_path / "one.csv").write_text("0.5,0.25\n")
-    written = as_trained(tmp_path / "one.csv", encoder, Written())
-    assert read(tmp_path / "one.csv", encoder, written).to_dict("list") == {
-        "column_1": [0.5],
-        "column_2": [0.25],
-    }
-    (tmp_path / "named.csv").write_text("column_2,column_1\n0.25,0.5\n")
-    assert as_trained(tmp_path / "named.csv", encoder, Written()) == Written(header=True)

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -161,18 +161,6 @@ def _example(before: "Series", after: "Series") -> str:
 
     odd = (pd.to_numeric(before, errors="coerce").isna() & after.notna()).to_numpy().argmax()
     return f"{before.iloc[odd]!r} is {after.iloc[odd]:.12g}"
-
-
-def as_trained(path: str | Path, encoder: Encoder, written: Written) -> Written:
-    """The same, and without a header where training found none and the file has no such names."""
-    ours = all(re.fullmatch(r"column_\d+", name) for name in encoder.names)
-    if not ours or written.header is not None or Path(path).suffix.lower() not in TEXT:
-        return written
-    named = replace(written, header=True)
-    with suppress(DataError):  # a single row has nothing below it
-        if set(encoder.names) <= set(read_text(path, named)[0].columns):
-            return named
-    return replace(written, header=False)
 
 
 def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFrame", str]:

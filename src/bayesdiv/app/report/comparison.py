@@ -10,7 +10,7 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.report import classes, quantities
 from bayesdiv.app.report.charts import chart, charts, framed
 from bayesdiv.app.report.markup import Html, element, joined, section, table
-from bayesdiv.app.report.network import Histories, by_epoch
+from bayesdiv.app.report.network import Histories, training
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
@@ -43,7 +43,7 @@ def page(
         section(f"Verdict{over}", element("p", " ".join(_verdict(measures, keys, share)))),
         section(f"Metrics{over}", *_metrics(measures, keys, share)),
         section("Calibration on test data", charts(kind.calibration(forecasts))),
-        section("Training", charts(*by_epoch(histories, splits.task.main, samples))),
+        training(histories, splits.task.main, samples),
     ]
     return framed(title, [(name, name, name) for name in measures], parts)
 

@@ -25,18 +25,11 @@ Histories = Mapping[str, Sequence[History]]
 """The epochs of each seed, by the name of their run."""
 
 
-def training(runs: Sequence[Run]) -> Html:
-    """How training went, epoch by epoch."""
-    histories = {run.name: [run.experiment.history] for run in runs if run.experiment.history}
-    main, watch = runs[0].task.main, runs[0].experiment.watch
-    return section("Training", charts(*by_epoch(histories, main, watch)) if histories else "")
-
-
-def by_epoch(histories: Histories, measure: str, samples: int) -> list[Html]:
+def training(histories: Histories, measure: str, samples: int) -> Html:
     """NLL, another metric and the divergence by epoch: the mean over seeds, and their range."""
-    thin, bold = (_curves(histories, key, "NLL") for key in ("nll", "validation_nll"))
-    both = {"training": thin, "validation": bold}
-    values = [{**value, "part": part} for part, each in both.items() for value in each]
+    both = {"training": "nll", "validation": "validation_nll"}
+    curves = {part: _curves(histories, key, "NLL") for part, key in both.items()}
+    values = [{**value, "part": part} for part, each in curves.items() for value in each]
     draws, title = f"validation with {samples} draws", metric.title(measure)
     options = {"y": "NLL", "domain": _usual(values, "NLL")}
     found = [chart("Negative log-likelihood", draws, values, "epochs", **options)]
@@ -47,7 +40,7 @@ def by_epoch(histories: Histories, measure: str, samples: int) -> list[Html]:
         every = [v["nats"] for v in values if math.isfinite(v["nats"])] or [1.0]
         log = 0 < WIDE * min(every) < max(every)
         found.append(chart("Divergence from the prior", "", values, "epochs", y="nats", log=log))
-    return found
+    return section("Training", charts(*found) if histories else "")
 
 
 def _curves(histories: Histories, key: str, title: str) -> Values:
@@ -105,11 +98,10 @@ def _tensors(module: Bayesian) -> Iterable[tuple[dict[str, Any], ...]]:
     for entry in module.layout.entries:
         here = slice(entry.offset, entry.offset + entry.size)
         shape = " × ".join(map(str, entry.shape)) or "1"
-        scale = prior[here].median().item()
-        about = {"tensor": entry.names[0], "shape": shape, "prior scale": scale}
-        one, two = (np.quantile(each[..., here].cpu(), LEVELS).tolist() for each in (wide, far))
-        names = ("low", "middle", "high")
-        yield tuple({**about, **dict(zip(names, each, strict=True))} for each in (one, two))
+        about = {"tensor": entry.names[0], "shape": shape}
+        about["prior scale"] = prior[here].median().item()
+        ends = (np.quantile(each[..., here].cpu(), LEVELS).tolist() for each in (wide, far))
+        yield tuple({**about, "low": low, "middle": mid, "high": high} for low, mid, high in ends)
 
 
 def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:

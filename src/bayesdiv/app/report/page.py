@@ -43,7 +43,9 @@ def on_runs(runs: Sequence[Run], known: Sequence[Tested], lost: str = "") -> str
         said = "The data could not be loaded again, so this page has no verdict, no calibration "
         parts.append(element("p", f"{said}and no examples: {lost}.", class_="problem"))
         parts.append(scores.compared(runs, {}, {}))
-    parts += [network.training(runs), network.posterior(runs), network.settings(runs, known)]
+    histories = {run.name: [run.experiment.history] for run in runs if run.experiment.history}
+    parts.append(network.training(histories, runs[0].task.main, runs[0].experiment.watch))
+    parts += [network.posterior(runs), network.settings(runs, known)]
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     every = [(run.name, run.label, run.loss) for run in runs]

@@ -1,5 +1,6 @@
 """Runs for one report: read from their folders, and tested on their data where these can be had."""
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 
 import bayesdiv
 from bayesdiv.app import runs
-from bayesdiv.app.data.files import Written, as_trained, read_text
+from bayesdiv.app.data.files import Written, read_text
 from bayesdiv.app.data.loading import opened, reading_of
 from bayesdiv.app.data.pictures import below
 from bayesdiv.app.data.splits import Part, Splits
@@ -117,8 +118,7 @@ class Tested:
             return None
         if not (path.suffix or path.exists()):
             return self.table.frame.loc[[place - 1 for place in self.places]]
-        written = as_trained(path, self.splits.encoder, self.written)
-        return read_text(path, written)[0].iloc[[place - 1 for place in self.places]]
+        return read_text(path, self.written)[0].iloc[[place - 1 for place in self.places]]
 
 
 def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
@@ -126,27 +126,18 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
     folders = list(dict.fromkeys(map(Path, folders)))
     if not folders:
         raise runs.RunError("a report needs at least one run, got none")
-    found = []
-    for name, folder in zip(_names(folders), folders, strict=True):
+    found, whole = [], [folder.resolve() for folder in folders]
+    above = os.path.commonpath([path.parent for path in whole])
+    alike = len({path.name for path in whole}) < len(whole)
+    for folder, path in zip(folders, whole, strict=True):
         experiment, settings = restore(folder, data)
         if not (folder / runs.METRICS).exists():
-            raise runs.RunError(
-                f"{folder} holds a run that is not finished: train it to its end first"
-            )
+            said = "holds a run that is not finished: train it to its end first"
+            raise runs.RunError(f"{folder} {said}")
+        name = os.path.relpath(path, above) if alike else path.name
         found.append(Run(name, folder, experiment, settings, result_of(folder)))
-    for run in found[1:]:
-        _check_alike(found[0], run)
+        _check_alike(found[0], found[-1])
     return found
-
-
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The last part of each path, or more of it until all differ."""
-    whole = [folder.resolve().parts for folder in folders]
-    for count in range(1, max(map(len, whole)) + 1):
-        names = ["/".join(parts[-count:]) for parts in whole]
-        if len(set(names)) == len(names):
-            return names
-    return [str(folder) for folder in folders]
 
 
 def _check_alike(one: Run, other: Run) -> None:
@@ -158,14 +149,12 @@ def _check_alike(one: Run, other: Run) -> None:
         for run in (one, other)
     )
     # The same rows may have come from files at two places.
-    if one.settings["fingerprint"] == other.settings["fingerprint"]:
-        del ones["data"]
+    same_rows = one.settings["fingerprint"] == other.settings["fingerprint"]
     for key, value in ones.items():
-        if others[key] != value:
-            raise runs.RunError(
-                f"runs of one report must have the same data and task: {key} is {value} in "
-                f"{one.name} and {others[key]} in {other.name}"
-            )
+        if others[key] != value and not (key == "data" and same_rows):
+            rule = "runs of one report must have the same data and task"
+            got = f"{key} is {value} in {one.name} and {others[key]} in {other.name}"
+            raise runs.RunError(f"{rule}: {got}")
 
 
 def tested(run: Run) -> Tested:
@@ -181,7 +170,5 @@ def tested(run: Run) -> Tested:
 def versions() -> str:
     """What made a page, and when."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return (
-        f"Made on {now} by bayesdiv {bayesdiv.__version__} with torch {torch.__version__} and "
-        f"Python {platform.python_version()}."
-    )
+    torch_, python = torch.__version__, platform.python_version()
+    return f"Made on {now} by bayesdiv {bayesdiv.__version__} with torch {torch_}, Python {python}."
