@@ -17,8 +17,8 @@ from bayesdiv.app.report.markup import (
     note,
     section,
     table,
+    versions,
 )
-from bayesdiv.app.report.reading import versions
 from reproduction.item import Entry
 from reproduction.markdown import markdown
 from reproduction.origin import Origin, day

@@ -13,7 +13,7 @@ from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.families import FAMILIES, candidates, family_of, in_units
 from bayesdiv.app.settings import task_of
-from bayesdiv.app.sklearn import choice
+from bayesdiv.app.sklearn import estimators
 from bayesdiv.app.task import described
 from bayesdiv.app.tasks.counts import Counts
 from bayesdiv.app.tasks.regression import Regression
@@ -85,7 +85,7 @@ def test_several_positive_targets_are_learned_in_their_own_units(positive):
 
 
 def test_auto_takes_the_likelihood_of_the_targets_and_says_so(positive, monkeypatch):
-    monkeypatch.setattr(choice, "UPDATES", 40)
+    monkeypatch.setattr(estimators, "UPDATES", 40)
     rng = np.random.default_rng(1)
     x = rng.normal(size=(150, 1))
     y = rng.lognormal(2 * x[:, 0], 0.8)
@@ -99,8 +99,10 @@ def test_a_unit_s_probability_stands_beside_that_of_counts():
     y = np.array([[0.0], [3.0]])
     normal = bd.Predictive(torch.distributions.Normal(torch.zeros(1, 2).double(), 2.0))
     wanted = np.log(stats.norm(0, 2).cdf(y[:, 0] + 0.5) - stats.norm(0, 2).cdf(y[:, 0] - 0.5))
-    assert np.allclose(choice._log_score(normal, y, whole=True), wanted)
-    assert np.allclose(choice._log_score(normal, y, whole=False), stats.norm(0, 2).logpdf(y[:, 0]))
+    assert np.allclose(estimators._log_score(normal, y, whole=True), wanted)
+    assert np.allclose(
+        estimators._log_score(normal, y, whole=False), stats.norm(0, 2).logpdf(y[:, 0])
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_counts_and_quantities_have_the_likelihoods_that_they_had():
 
 
 def test_auto_on_the_command_line_is_settled_once_and_noted(priced, monkeypatch):
-    monkeypatch.setattr(choice, "UPDATES", 40)
+    monkeypatch.setattr(estimators, "UPDATES", 40)
     command = Command("", "", options.DATA)
     options.add_data(command)
     settings = command.parse_args([str(priced), "--likelihood", "auto"])

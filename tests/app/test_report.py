@@ -31,10 +31,10 @@ from bayesdiv.app.cli import report as command
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.report import (
-    charts,
     classes,
     columns,
     comparison,
+    markup,
     quantities,
     reading,
     scores,
@@ -490,7 +490,7 @@ def test_runs_whose_folders_have_one_name_are_told_apart(made, tmp_path):
 
 
 def test_many_runs_of_one_loss_look_different():
-    looks = charts.series([(f"run {k}", "", "JSA") for k in range(6)])
+    looks = markup.series([(f"run {k}", "", "JSA") for k in range(6)])
     assert len({(one.light, one.dash) for one in looks}) == 6
     assert looks[0].light == "#D55E00"
 
@@ -501,7 +501,7 @@ def test_metrics_below_a_thousandth_keep_three_digits():
 
 
 def test_a_value_that_is_not_finite_is_a_gap():
-    drawn = charts.chart(
+    drawn = markup.chart(
         "gaps", "", [{"x": 1.0, "y": float("nan")}, {"x": float("inf"), "y": 2.0}], "risk"
     )
     assert values(drawn, "gaps") == [[{"x": 1.0, "y": None}, {"x": None, "y": 2.0}]]
@@ -680,7 +680,7 @@ def test_names_with_markup_are_text(pages):
 
 def test_a_name_that_ends_a_script_stays_inside_the_data_of_its_chart():
     hostile = "</script><script>document.title = 'broken'</script><!--\u2028"
-    drawn = charts.chart("names", "", [{"column": hostile}], "risk")
+    drawn = markup.chart("names", "", [{"column": hostile}], "risk")
     assert drawn.count("<script") == drawn.count("</script>") == 1
     assert "<!--" not in drawn
     assert "\u2028" not in drawn
@@ -900,7 +900,7 @@ def test_text_and_lines_stand_out_in_light_and_dark(chromium, pages, dark):
     for part in ("h2", "td", ".note", "tbody th", "summary"):
         assert contrast(page.run(style.format(part, "color")), back) >= 4.5, part
     assert contrast(page.run(style.format(".plot text", "fill")), back) >= 4.5
-    for look in charts.series([("a", "", loss) for loss in (*charts.ON_DARK, *"vwxyz")]):
+    for look in markup.series([("a", "", loss) for loss in (*markup.ON_DARK, *"vwxyz")]):
         colour = (look.dark if dark else look.light).lstrip("#")
         rgb = "rgb({}, {}, {})".format(*(int(colour[k : k + 2], 16) for k in (0, 2, 4)))
         assert contrast(rgb, back) >= 3, look
@@ -908,7 +908,7 @@ def test_text_and_lines_stand_out_in_light_and_dark(chromium, pages, dark):
         "[...document.querySelectorAll('.plot .mark-line path')]"
         ".map((path) => getComputedStyle(path).stroke)"
     )
-    (first, *_) = charts.series([("kl", "", "KL")])
+    (first, *_) = markup.series([("kl", "", "KL")])
     wanted = (first.dark if dark else first.light).lstrip("#")
     assert "rgb({}, {}, {})".format(*(int(wanted[k : k + 2], 16) for k in (0, 2, 4))) in lines
 

@@ -277,6 +277,6 @@ def test_a_whole_disk_in_the_place_of_a_folder_of_pictures_is_not_walked(
 ):
     for name in ("a/b/c", "a/d", "e"):
         Path("disk", name).mkdir(parents=True)
-    monkeypatch.setattr("bayesdiv.app.data.pictures.MOST_FOLDERS", 3)
+    monkeypatch.setattr("bayesdiv.app.data.images.MOST_FOLDERS", 3)
     said = refused("train", "disk", "--out", "new", *QUICK)
     assert "must hold at most 3 folders, got more in disk/a" in said

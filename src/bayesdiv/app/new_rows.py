@@ -36,7 +36,7 @@ def rows_of(path: str, told: Mapping[str, Any], written: Written) -> NewRows:
         problems, x = encoder.problems(frame), lambda rows: encoder.encode(frame[rows])
         copy = lambda: read_text(path, written)  # noqa: E731 - as it is written there: 007 stays 007
     else:
-        from bayesdiv.app.data.pictures import new
+        from bayesdiv.app.data.images import new
 
         column, size = told["data"].get("pictures"), told["shape"][-1]
         frame, separator, (pictures, problems) = new(Path(path), column, size, written)

@@ -119,8 +119,7 @@ def _chosen(splits: Splits) -> tuple[str, str]:
     """The likelihood that predicts best what is held out of the training rows, with a sentence."""
     if not isinstance(splits.task, Regression):
         raise DataError("likelihood is for targets that are numbers, got auto for classes")
-    from bayesdiv.app.sklearn.choice import chosen
-    from bayesdiv.app.sklearn.estimators import BayesianRegressor
+    from bayesdiv.app.sklearn.estimators import BayesianRegressor, chosen
     from bayesdiv.app.sklearn.rows import distinct
 
     x, y = splits.train.x.flatten(1).double().numpy(), splits.task.to_units(splits.train.y)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from bayesdiv import KL
 from bayesdiv.app import training as trainings
-from bayesdiv.app.data import images, pictures
+from bayesdiv.app.data import images
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.experiment import Training
@@ -47,20 +47,20 @@ def album(tmp_path_factory) -> Path:
 
 
 def one(path: Path, size: int = 8) -> torch.Tensor:
-    (x,), (problem,) = pictures.decoded([path], size)
+    (x,), (problem,) = images.decoded([path], size)
     assert not problem
     return x
 
 
 def problem_of(path: Path) -> str:
-    _, (problem,) = pictures.decoded([path], 8)
+    _, (problem,) = images.decoded([path], 8)
     assert "\n" not in problem
     return problem
 
 
 def test_a_single_picture_is_refused_with_what_to_give(album):
     with pytest.raises(DataError, match=r"00\.png is a single picture: give a folder or a table"):
-        pictures.new(album / "leaf" / "00.png", None, 8)
+        images.new(album / "leaf" / "00.png", None, 8)
 
 
 def test_every_class_is_in_every_part_of_every_fold(album):
@@ -144,7 +144,7 @@ def test_cut_files_of_every_length_are_read_or_refused(tmp_path):
         for place in random.integers(0, max(1, len(changed)), 3) if changed else ():
             changed[place] = random.integers(256)
         (tmp_path / f"{number}.png").write_bytes(changed)
-    read = pictures.decoded(sorted(tmp_path.glob("*.png")), 8)
+    read = images.decoded(sorted(tmp_path.glob("*.png")), 8)
     assert len(read.problems) == 61
     assert any(read.problems)
     assert not all(read.problems)
@@ -157,7 +157,7 @@ def test_links_in_a_circle_and_pipes_are_not_followed(album, tmp_path):
     (tmp_path / "stone" / "again").symlink_to(tmp_path)
     (tmp_path / "stone" / "self.png").symlink_to(tmp_path / "stone" / "self.png")
     os.mkfifo(tmp_path / "stone" / "pipe.png")
-    files, names = pictures.listed(tmp_path)
+    files, names = images.listed(tmp_path)
     assert names.count("stone") == 1
     assert len(files) == 25
 

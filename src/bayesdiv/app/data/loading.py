@@ -94,7 +94,7 @@ def opened(
     tables: dict[str, object]  # have these options
     tables = {"drop": drop, "test": tested_on, "split": apart, "task": task}
     if path.is_dir():
-        from bayesdiv.app.data.pictures import folder
+        from bayesdiv.app.data.images import folder
 
         more = {"target": target, "likelihood": likelihood, "pictures": pictures}
         _left_out(path.name, tables | more)
@@ -108,7 +108,7 @@ def opened(
     found = table_of(path, written=written)
     there = found.frame.columns
     if pictures is not None:
-        from bayesdiv.app.data.pictures import of_table
+        from bayesdiv.app.data.images import of_table
 
         _left_out(path.name, tables | {"likelihood": likelihood})
         return of_table(found.frame, pictures, target or there[-1], path, **seen)

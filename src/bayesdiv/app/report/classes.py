@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.charts import Values, chart, charts, rows
-from bayesdiv.app.report.markup import Html, note, section
+from bayesdiv.app.report.markup import Html, Values, chart, charts, note, rows, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.report.scores import BINS
 from bayesdiv.app.rounding import rounded

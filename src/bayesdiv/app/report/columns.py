@@ -10,8 +10,7 @@ from torch.distributions import Categorical
 
 from bayesdiv import metrics, quantiles
 from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot, label_of
-from bayesdiv.app.report.charts import Values, chart, charts, rows
-from bayesdiv.app.report.markup import Html, plain, section, table
+from bayesdiv.app.report.markup import Html, Values, chart, charts, plain, rows, section, table
 from bayesdiv.app.report.reading import Tested
 from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.classification import Classification

@@ -8,9 +8,8 @@ from typing import Any
 from bayesdiv.app import metric
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.report import classes, quantities
-from bayesdiv.app.report.charts import chart, charts, framed
-from bayesdiv.app.report.markup import Html, element, joined, section, table
-from bayesdiv.app.report.network import Histories, training
+from bayesdiv.app.report.markup import Html, chart, charts, element, framed, joined, section, table
+from bayesdiv.app.report.page import Histories, training
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification

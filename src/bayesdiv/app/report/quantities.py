@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.charts import Columns, chart, charts, rows
-from bayesdiv.app.report.markup import Html, section
+from bayesdiv.app.report.markup import Columns, Html, chart, charts, rows, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.regression import Regression

@@ -1,22 +1,18 @@
 """Runs for one report: read from their folders, and tested on their data where these can be had."""
 
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
-import bayesdiv
 from bayesdiv.app import runs
 from bayesdiv.app.data.files import Written, read_text
+from bayesdiv.app.data.images import below
 from bayesdiv.app.data.loading import opened, reading_of
-from bayesdiv.app.data.pictures import below
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Experiment
@@ -165,10 +161,3 @@ def tested(run: Run) -> Tested:
     predictive = run.experiment.predict(splits.test.x)
     written = reading_of(run.settings["data"])["written"]
     return Tested(run, splits, splits.test, predictive, places, source, written)
-
-
-def versions() -> str:
-    """What made a page, and when."""
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    torch_, python = torch.__version__, platform.python_version()
-    return f"Made on {now} by bayesdiv {bayesdiv.__version__} with torch {torch_}, Python {python}."

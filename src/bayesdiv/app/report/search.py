@@ -4,8 +4,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bayesdiv.app.report.charts import Values, chart, charts, framed
-from bayesdiv.app.report.markup import Html, element, note, section, table
+from bayesdiv.app.report.markup import (
+    Html,
+    Values,
+    chart,
+    charts,
+    element,
+    framed,
+    note,
+    section,
+    table,
+)
 from bayesdiv.app.rounding import number
 
 SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA")]
