@@ -9,22 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialized
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 import bayesdiv
 from bayesdiv import calibration as calibrations
 from bayesdiv import outliers as outliers  # whose thresholds can be read too
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
-
-if TYPE_CHECKING:
-    from torch.distributed.checkpoint.stateful import Stateful
 
 FORMAT = 1
 """Raised when the file changes so that older ones cannot be read."""
@@ -41,7 +39,7 @@ def save(
     net: nn.Module,
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
-    scheduler: "Stateful | None" = None,
+    scheduler: LRScheduler | None = None,
     calibration: Sequence[calibrations.Saved] = (),
 ) -> None:
     """Write a model, and what it is trained with, into one safetensors file, whole or not at all.
@@ -83,11 +81,10 @@ def save(
         "calibration": [saved.state() for saved in calibration],
     }
     said = json.dumps(head)
-    checksum = str(_checksum(taken.tensors, said))
-    content = serialized(taken.tensors, {_KEY: said, "checksum": checksum})
+    metadata = {_KEY: said, "checksum": str(_checksum(taken.tensors, said))}
     try:
         with replacing(Path(path)) as file:
-            file.write(content)
+            file.write(serialized(taken.tensors, metadata))
     except OSError as error:
         raise SavingError(f"{path} could not be written: {error}") from None
 
@@ -97,7 +94,7 @@ def load(
     into: nn.Module,
     objective: Objective | None = None,
     optimizer: Optimizer | None = None,
-    scheduler: "Stateful | None" = None,
+    scheduler: LRScheduler | None = None,
 ) -> tuple[calibrations.Saved, ...]:
     """Read what `save` wrote into a model of the same layout, and into what it is trained with.
 
@@ -110,9 +107,8 @@ def load(
     path = Path(path)
     head, tensors = _read(path)
     parts = _parts(model=into, objective=objective, optimizer=optimizer, scheduler=scheduler)
-    for name in parts:
-        if name not in head["states"]:
-            raise SavingError(f"{path} holds no state of the {name}: load without {name}=")
+    for name in [name for name in parts if name not in head["states"]]:
+        raise SavingError(f"{path} holds no state of the {name}: load without {name}=")
     states = {name: given(head["states"][name], tensors) for name in parts}
     for misfit in _misfits(head, _described(into, objective), states, parts):
         raise SavingError(f"{path} {misfit}")
@@ -133,12 +129,10 @@ def _parts(**parts: Any) -> dict[str, Any]:
 def _described(net: nn.Module, objective: Objective | None) -> dict[str, Any]:
     """Layouts and kinds, in words and numbers that JSON keeps."""
     modules = bayesian_modules(net)
-    layout = [
-        [list(e.names), list(e.shape), list(e.order)] for m in modules for e in m.layout.entries
-    ]
+    entries = [entry for module in modules for entry in module.layout.entries]
     likelihood = {} if objective is None else {"likelihood": type(objective.likelihood).__name__}
     return {
-        "layout": layout,
+        "layout": [[list(e.names), list(e.shape), list(e.order)] for e in entries],
         "posterior": [type(module.posterior).__name__ for module in modules],
         "prior": [f"{type(m.prior).__name__} of {type(m.p()).__name__}" for m in modules],
         **likelihood,
@@ -153,10 +147,8 @@ def _misfits(
         sides = [[side] if isinstance(side, str) else side for side in (head.get(kind, own), own)]
         for one, two in zip_longest(*sides, fillvalue="nothing"):
             if one != two:
-                yield (
-                    f"was saved from a model of another {kind}, {one} in place of {two}: make the "
-                    "model as the saved one was made"
-                )
+                told = f"another {kind}, {one} in place of {two}"
+                yield f"was saved from a model of {told}: make the model as the saved one was made"
     for name in [name for name in ("model", "objective") if name in parts]:
         there, own = states[name], parts[name].state_dict()
         for key in [*own, *there]:
@@ -167,10 +159,8 @@ def _misfits(
         groups = states["optimizer"]["param_groups"], parts["optimizer"].param_groups
         one, two = ([len(group["params"]) for group in own] for own in groups)
         if one != two:
-            yield (
-                f"does not fit the optimizer: it has groups of {one} parameters in the file and of "
-                f"{two} here"
-            )
+            told = f"groups of {one} parameters in the file and of {two} here"
+            yield f"does not fit the optimizer: it has {told}"
 
 
 def _kind(value: Any) -> str:
@@ -183,7 +173,7 @@ class Taken:
     """States as JSON; their tensors are kept under the names that they leave behind."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: _Tensors = {}
         self.names: dict[tuple[int, torch.Size, torch.dtype], str] = {}
 
     def __call__(self, value: Any, path: str) -> Any:
@@ -209,10 +199,8 @@ class Taken:
             return items if isinstance(value, list) else {"tuple": items}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        raise SavingError(
-            f"{path} is a {type(value).__name__}, which a file without pickle cannot hold: leave "
-            "it out of the state"
-        )
+        told = f"{path} is a {type(value).__name__}, which a file without pickle cannot hold"
+        raise SavingError(f"{told}: leave it out of the state")
 
 
 def given(value: Any, tensors: _Tensors) -> Any:
@@ -224,10 +212,8 @@ def given(value: Any, tensors: _Tensors) -> Any:
         return tensors[content]
     if kind == "tuple":
         return tuple(given(content, tensors))
-    pairs = ((key, given(item, tensors)) for key, item in content)
-    return (
-        Counter(dict(pairs)) if kind == "counts" else OrderedDict(pairs)
-    )  # with room for _metadata
+    pairs = {key: given(item, tensors) for key, item in content}
+    return Counter(pairs) if kind == "counts" else OrderedDict(pairs)  # with room for _metadata
 
 
 def _checksum(tensors: _Tensors, said: str) -> int:
@@ -268,10 +254,8 @@ def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
     if head is None:
         raise SavingError(f"{path} was not written by bd.save: load it as it was saved")
     if head["format"] != FORMAT:
-        raise SavingError(
-            f"{path} was written by bayesdiv {head['version']} in format {head['format']}, this "
-            f"version reads {FORMAT}: load it with that one"
-        )
+        told = f"by bayesdiv {head['version']} in format {head['format']}, this one reads {FORMAT}"
+        raise SavingError(f"{path} was written {told}: load it with that version")
     if metadata.get("checksum") != str(_checksum(tensors, said)):
         raise SavingError(f"{path} is damaged, its checksum is wrong: take another copy")
     return head, tensors
