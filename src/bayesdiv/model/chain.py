@@ -14,12 +14,8 @@ _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.Leaky
 def chained(model: nn.Module, weights: Tensor, x: object) -> Tensor | None:
     """Outputs of each draw and trial, (draws, trials…, rows, outputs); None for other networks.
 
-    For a network of a few units, `torch.vmap` takes longer than the products themselves.
-
-    Args:
-        model: a `Bayesian` around linear layers with activations between them.
-        weights: its draws, (draws, trials…, weights).
-        x: rows, of each trial if there are any, (trials…, rows, columns).
+    The weights are (draws, trials…, weights), the rows (trials…, rows, columns). For a network of a
+    few units, `torch.vmap` takes longer than the products themselves.
     """
     if not isinstance(x, Tensor) or type(model) is not Bayesian or not _is_chain(model):
         return None
@@ -27,24 +23,21 @@ def chained(model: nn.Module, weights: Tensor, x: object) -> Tensor | None:
     if not usual or traced() or x.shape[:-2] != weights.shape[1:-1] or x.dim() != weights.dim():
         return None
     flat = weights.flatten(0, -2)
-    pieces = flat.split(model.layout.sizes, -1)
-    shaped = (
-        (entry.names, piece.reshape(len(flat), *entry.shape))
-        for entry, piece in zip(model.layout.entries, pieces, strict=True)
-    )
+    pairs = zip(model.layout.entries, flat.split(model.layout.sizes, -1), strict=True)
+    shaped = ((entry.names, piece.reshape(len(flat), *entry.shape)) for entry, piece in pairs)
     model.put({name: tensor for names, tensor in shaped for name in names})
     try:
         outputs = x.expand(len(weights), *x.shape).reshape(len(flat), *x.shape[-2:])
         for layer in cast(nn.Sequential, model.module):
-            outputs = _product(layer, outputs) if type(layer) is nn.Linear else layer(outputs)
+            if type(layer) is not nn.Linear:
+                outputs = layer(outputs)
+            elif layer.bias is None:
+                outputs = outputs @ layer.weight.mT
+            else:
+                outputs = layer.bias.unsqueeze(1).baddbmm(outputs, layer.weight.mT)
     finally:
         model.put(None)
     return outputs.reshape(*weights.shape[:-1], *outputs.shape[1:])
-
-
-def _product(layer: nn.Linear, x: Tensor) -> Tensor:
-    weight, bias = layer.weight.mT, cast(Tensor | None, layer.bias)
-    return x @ weight if bias is None else bias.unsqueeze(1).baddbmm(x, weight)
 
 
 def _is_chain(model: Bayesian) -> bool:

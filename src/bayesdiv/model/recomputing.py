@@ -5,7 +5,7 @@ long after the call has taken its weights out. Two nodes of the graph, one at th
 the weights, which the backward pass meets first and last, put them back for that time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -32,13 +32,12 @@ def called_with(parts: _Parts, weights: Sequence[Tensor], call: Callable[[], Any
     # Where the backward pass may recompute, they are in their places again meanwhile, as leaves of
     # their own. A reentrant checkpoint adds to their gradients, out of sight of the graph of the
     # weights; what they gather is added where the weights get theirs.
-    if not (parts[0].may_recompute and torch.is_grad_enabled() and not traced()):
-        pairs = zip(parts, weights, strict=True)
-        return _run(parts, [part.tensors(own) for part, own in pairs], call)
     # The leaves of each part must not hold its weights, whose node holds them.
     gathered: list[dict[str, Tensor]] = [{} for _ in parts]
-    triples = zip(parts, weights, gathered, strict=True)
-    weights = [_Leave.apply(own, part.layout, leaves) for part, own, leaves in triples]  # type: ignore[no-untyped-call]
+    again = parts[0].may_recompute and torch.is_grad_enabled() and not traced()
+    if again:
+        triples = zip(parts, weights, gathered, strict=True)
+        weights = [_Leave.apply(own, part.layout, leaves) for part, own, leaves in triples]  # type: ignore[no-untyped-call]
     tensors = [part.tensors(own) for part, own in zip(parts, weights, strict=True)]
 
     def enter() -> None:
@@ -62,17 +61,14 @@ def called_with(parts: _Parts, weights: Sequence[Tensor], call: Callable[[], Any
             return tensor
         return cast(Tensor, _Enter.apply(tensor, enter, *weights))  # type: ignore[no-untyped-call]
 
-    return tree_map_only(Tensor, entered, _run(parts, tensors, call))
-
-
-def _run(parts: _Parts, tensors: Sequence[Mapping[str, Tensor]], call: Callable[[], Any]) -> Any:
     try:
         for part, own in zip(parts, tensors, strict=True):
             part.put(own)
-        return call()
+        outputs = call()
     finally:
         for part in parts:
             part.put(None)
+    return tree_map_only(Tensor, entered, outputs) if again else outputs
 
 
 class _Enter(torch.autograd.Function):

@@ -12,7 +12,7 @@ STEEPEST = 2.0
 
 
 class Strength(nn.Module, ABC):
-    """λ behind one protocol: what the loss takes, what an epoch reports, what else is learned."""
+    """λ: what the loss takes, what an epoch reports, what else is learned."""
 
     @abstractmethod
     def value(self) -> float | Tensor:
@@ -60,19 +60,13 @@ class Fixed(Strength):
 
     def check(self, trials: torch.Size) -> None:
         if self.each.dim() and self.each.shape != trials:
-            raise ValueError(
-                f"strength given as a tensor must have shape {tuple(trials)}, one per trial, got "
-                f"{tuple(self.each.shape)}"
-            )
+            told = f"{tuple(trials)}, one per trial, got {tuple(self.each.shape)}"
+            raise ValueError(f"strength given as a tensor must have shape {told}")
 
 
 @dataclass(frozen=True)
 class WarmUp:
     """A strength that rises linearly from 0 to its value over the first epochs.
-
-    Args:
-        epochs: how many.
-        strength: the value it reaches.
 
     Examples:
         >>> [WarmUp(epochs=4).value(epoch) for epoch in range(5)]
@@ -84,10 +78,7 @@ class WarmUp:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or not self.strength >= 0:
-            raise ValueError(
-                f"epochs must be at least 1 and strength not negative, got {self.epochs} and "
-                f"{self.strength}"
-            )
+            raise ValueError(f"epochs must be at least 1 and strength not negative, got {self}")
 
     def value(self, epoch: int) -> float:
         """The strength in an epoch, counted from 0."""
@@ -99,10 +90,9 @@ class Constraint(Strength):
 
         max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. 17)
 
-    The strength λ is the multiplier, learned by dual ascent along with the weights: it grows while
-    the divergence is above its limit and falls while it is below. Give its parameter to the
-    optimizer, which `objective.parameters()` does. It converges from any initial value: log λ moves
-    by min(λ, 2) · (D/weights - ε), so a λ far too large falls quickly.
+    The strength λ is the multiplier, learned by dual ascent along with the weights, by the
+    optimizer that holds `objective.parameters()`: log λ moves by min(λ, 2) · (D/weights - ε), so it
+    converges from any initial value.
 
     Args:
         epsilon: the limit, in nats per weight.
@@ -141,7 +131,5 @@ class Constraint(Strength):
     def check(self, trials: torch.Size) -> None:
         """One multiplier per trial: one for all would keep the limit in none of them."""
         if self.trials != trials:
-            raise ValueError(
-                f"a Constraint must have one multiplier per trial, shape {tuple(trials)}, got "
-                f"{tuple(self.trials)}: give initial=torch.ones({trials.numel()})"
-            )
+            told = f"one multiplier per trial, shape {tuple(trials)}, got {tuple(self.trials)}"
+            raise ValueError(f"a Constraint must have {told}: give initial= as a tensor")

@@ -46,10 +46,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Cutout:
-    """Set a square of each image to 0, its centre anywhere (DeVries and Taylor 2017).
-
-    At the border a part of the square falls outside.
-    """
+    """Set a square of each image to 0, its centre anywhere (DeVries and Taylor 2017)."""
 
     side: int = 8
 
@@ -58,14 +55,13 @@ class Cutout:
             raise ValueError(f"side must be at least 1 pixel, got {self.side}")
 
     def __call__(self, images: Tensor) -> Tensor:
-        count, _, height, width = images.shape
+        count, _, *sizes = images.shape
         inside = []
-        for size in (height, width):
+        for size in sizes:
             centre = torch.randint(size, (count, 1), device=images.device)
             away = torch.arange(size, device=images.device) - (centre - self.side // 2)
             inside.append((away >= 0) & (away < self.side))  # (images, size)
-        square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
-        return images.masked_fill(square, 0)
+        return images.masked_fill(inside[0][:, None, :, None] & inside[1][:, None, None, :], 0)
 
 
 class Prepare(nn.Module):

@@ -18,16 +18,14 @@ Unpack = Callable[[Any], Batch]
 class Batches:
     """Tensors in memory, shuffled again in each epoch and cut into batches; the last may be short.
 
-    The tensors stay on their device, and batches are gathered there. Inputs stored with channels
-    last stay that way.
+    The tensors stay on their device, and batches are gathered there, with channels last if stored.
 
     Args:
         x: inputs, examples along the first axis: a tensor, or a tuple or mapping of them.
         y: targets.
         size: examples per batch.
-        seed: the order of epoch n depends on this seed and n alone, so that it can be repeated. One
-            per trial for a stack: trials are then the first axis of x and y, and trials with equal
-            seeds share an order.
+        seed: the order of epoch n depends on this seed and n alone. One per trial for a stack:
+            trials are then the first axis of x and y, and those with equal seeds share an order.
         transform: applied to the inputs of each batch on their device, such as augmentation.
         drop_last: leave out a short last batch, as torch's loaders do.
 
@@ -109,11 +107,8 @@ def _taken(values: Tensor, places: Tensor, trial: Tensor | None) -> Tensor:
 def pair(batch: Any) -> Batch:
     """Inputs and targets of a batch that is a pair of them: the default of `fit(unpack=…)`."""
     if isinstance(batch, Mapping) or len(batch) != 2:
-        kind = type(batch).__name__
-        raise ValueError(
-            f"a batch must be a pair of inputs and targets, got a {kind} of {len(batch)}: give "
-            'unpack=, such as labelled("labels") for a mapping'
-        )
+        told = f"a pair of inputs and targets, got a {type(batch).__name__} of {len(batch)}"
+        raise ValueError(f'a batch must be {told}: give unpack=, such as labelled("labels")')
     x, y = batch
     return x, y
 
@@ -129,10 +124,8 @@ def labelled(label: str) -> Unpack:
     def unpack(batch: Any) -> Batch:
         if not isinstance(batch, Mapping) or label not in batch:
             known = list(batch) if isinstance(batch, Mapping) else type(batch).__name__
-            raise ValueError(
-                f"a batch must have the key {label!r} for its targets, got {known}: name the key "
-                "that holds them in labelled(…)"
-            )
+            told = f"the key {label!r} for its targets, got {known}"
+            raise ValueError(f"a batch must have {told}: name the one that holds them")
         return {key: value for key, value in batch.items() if key != label}, batch[label]
 
     return unpack

@@ -40,9 +40,8 @@ class Best:
     """
 
     def __init__(self, **parts: nn.Module) -> None:
-        self.parts = parts
+        self.parts, self.noted = parts, 0
         self.kept = Kept(0, math.inf, state_of(parts))
-        self.noted = 0
 
     def after(self, epoch: int, score: float) -> bool:
         """Note an epoch; whether it is the best so far."""
@@ -55,9 +54,7 @@ class Best:
     def restore(self) -> int:
         """Put the best weights back; the epoch that they are from, 0 for those at the start."""
         if self.kept.epoch == 0 and self.noted:
-            warnings.warn(
-                f"none of {self.noted} scores was finite: the weights are those of the start",
-                stacklevel=2,
-            )
+            told = f"none of {self.noted} scores was finite: the weights are those of the start"
+            warnings.warn(told, stacklevel=2)
         put_back(self.kept.state, self.parts)
         return self.kept.epoch

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +19,9 @@ log = logging.getLogger(__name__)
 LossOf = Callable[..., Loss]
 Backward = Callable[[Tensor], None]
 Step = Callable[[LossOf, tuple[Any, ...], Optimizer, Backward], Loss]
-Result = TypeVar("Result")
+# Steps before a recording: they make the optimizer's state, build tables, compile and choose
+# algorithms, all of which a recording must not.
 WARM = 2
-"""Steps before a recording: they make the optimizer's state, build tables, compile and choose
-algorithms, all of which a recording must not."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,13 @@ class _Recording(NamedTuple):
 
 
 class Recorded:
-    """A step for `fit` that replays a recording on a GPU: small networks wait less.
+    """A step for `fit(…, step=Recorded())` that replays a recording on a GPU.
 
     The first two steps of each batch shape run as usual, the third is recorded, and each later one
     is a single launch. Batches on the GPU (`Batches`) are gathered inside it. A compiled loss
     (`fit(…, transform=torch.compile)`) is recorded in its compiled form. The optimizer must keep
     its state on the GPU: `Adam(…, capturable=True)`. Its learning rate is put in a tensor, so that
     schedules of torch work. On a CPU it is the plain step, and the log says so once.
-
-    Give it to `fit(…, step=Recorded())`.
     """
 
     def __init__(self) -> None:
@@ -77,23 +74,14 @@ class Recorded:
             return Eager()(loss_of, batch, optimizer, backward)
         key = (spec, *((part.shape, part.dtype) for part in parts))
         if key not in self._recordings:
-            seen = self._seen.get(key, 0)
-            if seen == 0:
-                for group in optimizer.param_groups:
-                    if not group.get("capturable", True):
-                        told = "the optimizer must be capturable for Recorded()"
-                        raise ValueError(f"{told}: give capturable=True")
-                    # Where a recording sees it change.
-                    if isinstance(group.get("lr"), float):
-                        group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
-            if seen < WARM:
-                self._seen[key] = seen + 1
+            seen = self._seen[key] = self._seen.get(key, 0) + 1
+            if seen == 1:
+                _make_capturable(optimizer)
+            if seen <= WARM:
                 return aside(lambda: Eager()(loss_of, batch, optimizer, backward))
-            inputs = [part.clone() for part in parts]
-            kept = tree_unflatten(inputs, spec)
-            graph = torch.cuda.CUDAGraph()
+            inputs, graph = [part.clone() for part in parts], torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                loss = Eager()(loss_of, kept, optimizer, backward)
+                loss = Eager()(loss_of, tree_unflatten(inputs, spec), optimizer, backward)
             self._recordings[key] = _Recording(graph, inputs, loss)
         recording = self._recordings[key]
         torch._foreach_copy_(recording.inputs, parts)
@@ -101,7 +89,18 @@ class Recorded:
         return recording.loss
 
 
-def aside(run: Callable[[], Result]) -> Result:
+def _make_capturable(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if not group.get("capturable", True):
+            raise ValueError(
+                "the optimizer must be capturable for Recorded(): give capturable=True"
+            )
+        # Where a recording sees it change.
+        if isinstance(group.get("lr"), float):
+            group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
+
+
+def aside(run: Callable[[], Loss]) -> Loss:
     """Run on its own stream, as a recording asks of what comes before it."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

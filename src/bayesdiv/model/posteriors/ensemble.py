@@ -43,8 +43,8 @@ class Ensemble:
     Args:
         members: K, how many.
         of: the posterior of each member, such as `MeanField`, `Point` or `LowRank(rank=3)`.
-        redraw: from the initial values of one weight tensor to those of another member. Give a
-            function that returns its argument to start all members at pretrained weights.
+        redraw: from the initial values of one weight tensor, flat, to those of another member. Give
+            a function that returns its argument to start all members at pretrained weights.
 
     Examples:
         >>> import bayesdiv as bd
@@ -65,9 +65,7 @@ class Ensemble:
         """The same choice for weights of this layout, whose tensors are redrawn one by one."""
 
         def redrawn(loc: Tensor) -> Tensor:
-            tensors = layout.unflatten(loc)
-            firsts = [entry.names[0] for entry in layout.entries]
-            return layout.flatten({name: self.redraw(tensors[name]) for name in firsts})
+            return torch.cat([self.redraw(piece) for piece in loc.split(layout.sizes)])
 
         return replace(self, redraw=redrawn)
 
@@ -97,10 +95,7 @@ class Mixture(nn.Module, Posterior):
     def log_prob(self, weights: Tensor) -> Tensor:
         """Joint log density of the mixture, (samples, …): log 1/K Σ_k q_k(w)."""
         if isinstance(self.each, Point):
-            raise ValueError(
-                "an ensemble of points has no density: make it of MeanField members, or use "
-                "Objective, which needs none"
-            )
+            raise ValueError("an ensemble of points has no density: make it of MeanField members")
         return self.each.log_prob(weights.unsqueeze(-2)).logsumexp(-1) - math.log(self.members)
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:

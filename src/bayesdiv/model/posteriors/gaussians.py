@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
+from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
@@ -28,9 +28,6 @@ class LowRank:
 
     Memory and time grow with weights · rank. The divergence is KL, ReverseKL, WeightedKL or JSG of
     all weights together, see `bayesdiv.divergence.joint`; JSA, which is per weight, is refused.
-
-    Args:
-        rank: how many directions.
 
     Examples:
         >>> import bayesdiv as bd
@@ -94,8 +91,7 @@ class LowRankNormal(LowRankMultivariateNormal):
     def __init__(self, loc: Tensor, factor: Tensor, variance: Tensor) -> None:
         self.loc, self.cov_factor, self.cov_diag = loc, factor, variance
         self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = factor, variance
-        shape = loc.shape
-        super(LowRankMultivariateNormal, self).__init__(shape[:-1], shape[-1:], validate_args=False)
+        Distribution.__init__(self, loc.shape[:-1], loc.shape[-1:], validate_args=False)
 
     @property
     def _capacitance_tril(self) -> Tensor:  # what torch's log_prob reads
@@ -113,8 +109,7 @@ class FullRank:
         q(w) = N(loc, L Lᵀ),   L lower triangular with diagonal softplus(rho) > 0
 
     Exact where the true posterior is Gaussian, as in linear regression. Memory grows with the
-    square of the number of weights: made for up to a few thousand. The divergence is KL,
-    ReverseKL, WeightedKL or JSG of all weights together, see `bayesdiv.divergence.joint`.
+    square of the number of weights, up to a few thousand. For its divergences see `LowRank`.
 
     Examples:
         >>> import bayesdiv as bd
