@@ -123,7 +123,7 @@ def test_loss_and_gradient_are_finite_in_float32_on_the_whole_range(divergence):
 
 def by_table(alpha, q, p):
     divergence = bd.JSA(alpha)
-    return table.look_up(closed_form.find(divergence, q, p), divergence, q, p) is not None
+    return table.values(closed_form.find(divergence, q, p), divergence, q, p) is not None
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.0729, 0.5, 0.8, 0.99])

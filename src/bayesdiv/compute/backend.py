@@ -27,8 +27,7 @@ _Offer = Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | No
 _CPU_OFFERS: dict[str, _Offer] = {
     "native": native.offer,
     "table": table.offer,
-    "inplace": reference.offer_in_place,
-    "reference": reference.offer,
+    "inplace": reference.offer,
 }
 _TRITON = find_spec("triton") is not None
 _trusted: dict[tuple[object, ...], bool] = {}
@@ -57,23 +56,21 @@ class Prepared:
     # `prepare` makes it. A compiled or recorded step may call it: everything is looked up.
 
     each: Computation
-    backends: tuple[Backend, ...] = ()
+    backend: Backend | None = None
 
     def total(self, q: Distribution, p: Distribution, weights: Tensor | None = None) -> Tensor:
         """The divergence summed over the last axis, (…), differentiable by q and p."""
         # `weights` are draws of q that an estimator which samples uses instead of its own.
-        for backend in self.backends:
-            if backend.serves(q, p):
-                return backend.total(q, p)
+        if self.backend is not None and self.backend.serves(q, p):
+            return self.backend.total(q, p)
         return self.each(q, p, weights).sum(-1)
 
     def draw_and_total(
         self, q: Distribution, p: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
         """Draws of q as by `draw`, and the total, in one pass where a backend has one."""
-        for backend in self.backends:
-            if backend.serves(q, p):
-                return backend.draw_and_total(q, p, samples, dtype, seed)
+        if self.backend is not None and self.backend.serves(q, p):
+            return self.backend.draw_and_total(q, p, samples, dtype, seed)
         weights = draw(q, samples, dtype, seed)
         return weights, self.total(q, p, weights)
 
@@ -81,23 +78,20 @@ class Prepared:
 def prepare(
     estimator: Estimator, divergence: Divergence, q: Distribution, p: Distribution
 ) -> Prepared:
-    """Look up the rule and the fastest backends for pairs like this one, once."""
+    """Look up the rule and the fastest backend for pairs like this one, once."""
     each, simple = estimator.prepare(divergence, q, p), divergence.reduced()
     rule = estimator.rule(simple, q, p)
     if rule is None:
         return Prepared(each)
-    looked_up = table.values(rule, simple, q, p)
+    looked_up = table.values(rule, simple, q, p, fewest=0)
     if looked_up is not None:  # of few weights too, so that a compiled step is the same
         each = lambda q, p, _: looked_up(q, p)  # noqa: E731
     like, offered = q.mean, _offered(rule, simple, q, p)
-    backends = [
-        backend
-        for name, backend in offered
-        if name == "reference" or trusted(name, backend, rule, simple, like)
-    ]
+    right = (one for name, one in offered if trusted(name, one, rule, simple, like))
+    prepared = Prepared(each, next(right, None))
     if like.is_cuda and has_triton():
         _draws_are_trusted(like)  # tried now, since a compiler or a recording could not
-    return Prepared(each, tuple(backends))
+    return prepared
 
 
 def draw(q: Distribution, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:

@@ -28,24 +28,14 @@ TotalRule = Callable[[Tensor, Tensor, Tensor, Tensor], Total]
 
 def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) -> TotalRule | None:
     """The sum of any rule between Gaussians that works in one pass, at a fixed alpha."""
+    # KL and JS-G take few passes, most of them in place, where no scale is near the prior's: there
+    # a logarithm would cancel, and the plain rule adds the block up.
     alpha = alpha_of(divergence)
     if not isinstance(rule, OnePass) or isinstance(alpha, Tensor):
         return None
-    return added_up(rule.terms, alpha)
-
-
-def offer_in_place(
-    rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
-) -> TotalRule | None:
-    """The sum of KL, or of JS-G at a fixed alpha, in few passes, most of them in place."""
-    # They serve where no scale is near the prior's, where a logarithm would cancel; else the plain
-    # rule adds the block up.
-    alpha = alpha_of(divergence)
-    if rule == OnePass(kl_terms):
+    if rule.terms is kl_terms:
         return kl_total
-    if rule == OnePass(jsg_terms) and not isinstance(alpha, Tensor):
-        return partial(jsg_total, alpha)
-    return None
+    return partial(jsg_total, alpha) if rule.terms is jsg_terms else added_up(rule.terms, alpha)
 
 
 def added_up(terms: GaussianRule, alpha: float = 0.0) -> TotalRule:

@@ -10,7 +10,7 @@ Without Triton the module can be imported and nothing in it called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
@@ -23,33 +23,20 @@ from bayesdiv.compute import table, triton_programs
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.reference import prior_serves
 from bayesdiv.compute.triton_programs import Program
+from bayesdiv.divergence import kl
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.gaussian import (
-    GaussianRule,
-    OnePass,
-    SoftplusNormal,
-    alpha_of,
-    refuse_second,
-)
-from bayesdiv.divergence.kl import (
-    jsg_terms,
-    kl_terms,
-    reverse_kl_terms,
-    weighted_kl_terms,
-)
+from bayesdiv.divergence.gaussian import OnePass, SoftplusNormal, alpha_of, refuse_second
 
 # Four normals come out of one round of Philox.
 LANES = 256
 # Weights per program; each thread holds several, so that loads overlap.
 BLOCK = 4 * LANES
-
-
-_PROGRAMS: dict[GaussianRule, Program] = {
-    kl_terms: Program.KL,
-    reverse_kl_terms: Program.REVERSE_KL,
-    weighted_kl_terms: Program.WEIGHTED_KL,
-    jsg_terms: Program.JSG,
+_PROGRAMS = {
+    kl.kl_terms: Program.KL,
+    kl.reverse_kl_terms: Program.REVERSE_KL,
+    kl.weighted_kl_terms: Program.WEIGHTED_KL,
+    kl.jsg_terms: Program.JSG,
 }
 
 
@@ -94,11 +81,11 @@ class Kernels:
         """Draws and the total: each parameter is read once where there are no trials."""
         sides = _sides(q, p)
         if sides[0].dim() > 1:
-            return draw(*sides[:2], samples, dtype, seed), self.total(q, p)
+            return draw(sides[0], sides[1], samples, dtype, seed), self.total(q, p)
         return self.called(sides, _seed(sides[0], seed), samples, dtype)
 
     def called(
-        self, sides: Sequence[Tensor], seed: Seed, samples: int, dtype: Dtype
+        self, sides: tuple[Tensor, ...], seed: Seed, samples: int, dtype: Dtype
     ) -> tuple[Tensor, Tensor]:
         """Draws and the total of q and p, given by loc and rho, and by loc and scale."""
         # Without a compiler not through the dispatcher, which takes longer than the kernels.
@@ -108,8 +95,7 @@ class Kernels:
         return cast(tuple[Tensor, Tensor], made)
 
 
-def _sides(q: Distribution, p: Distribution) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    q, p = cast(SoftplusNormal, q), cast(Normal, p)
+def _sides(q: Any, p: Any) -> tuple[Tensor, ...]:
     return q.loc, q.rho, p.loc, p.scale
 
 
@@ -117,9 +103,8 @@ def draw(loc: Tensor, rho: Tensor, samples: int, dtype: Dtype = None, seed: Seed
     """Draws of N(loc, softplus(rho)), (samples, …, weights), differentiable by loc and rho."""
     # The noise follows `torch.manual_seed`. The sums are made in float32, whatever the dtype of
     # the draws.
-    flat = loc.reshape(-1), rho.reshape(-1)
-    nothing = Kernels(Program.NOTHING)
-    drawn, _ = nothing.called((*flat, *flat), _seed(loc, seed), samples, dtype)
+    sides = 2 * (loc.reshape(-1), rho.reshape(-1))
+    drawn, _ = Kernels(Program.NOTHING).called(sides, _seed(loc, seed), samples, dtype)
     return drawn.reshape(samples, *loc.shape)
 
 

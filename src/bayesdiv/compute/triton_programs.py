@@ -36,6 +36,8 @@ LOWEST, HIGHEST, STEPS = constant(-18.0), constant(18.0), constant(48.0)
 FARTHEST, COLUMNS = constant(9.0), constant(384)
 TURN, NEAR, TINY = constant(2 * math.pi), constant(0.05), constant(-15.0)
 GREAT = constant(1e38)
+# Triton's interpreter has no functions of the card.
+INTERPRETED = constant(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 # Arguments stand in groups: results, draws, posterior, prior, rule. A program is compiled for each
@@ -118,27 +120,20 @@ def _block(count, LANES: tl.constexpr):
     return tl.program_id(1).to(tl.int64), place, lane, place < count
 
 
-if os.environ.get("TRITON_INTERPRET") == "1":  # which has no functions of the card
+@jit
+def _over(x, y):
+    """A quotient to two units in the last place, in a third of the exact one's instructions."""
+    return x / y if INTERPRETED else libdevice.fast_dividef(x, y)
 
-    @jit
-    def _over(x, y):
-        return x / y
 
-    @jit
-    def _circle(angle):
-        return tl.cos(angle), tl.sin(angle)
-
-else:
-
-    @jit
-    def _over(x, y):
-        """A quotient to two units in the last place, in a third of the exact one's instructions."""
-        return libdevice.fast_dividef(x, y)
-
-    @jit
-    def _circle(angle):
-        """Cosine and sine to 1e-6 for angles of one turn, which is enough for noise."""
-        return libdevice.fast_cosf(angle), libdevice.fast_sinf(angle)
+@jit
+def _circle(angle):
+    """Cosine and sine to 1e-6 for angles of one turn, which is enough for noise."""
+    if INTERPRETED:
+        cosine, sine = tl.cos(angle), tl.sin(angle)
+    else:
+        cosine, sine = libdevice.fast_cosf(angle), libdevice.fast_sinf(angle)
+    return cosine, sine
 
 
 @jit

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Divergence", Distribution, Distribution], Tensor]
 Prepared = Callable[[Distribution, Distribution], Tensor]
-# A faster form of a rule for pairs like one given; None for a rule or pair that it does not serve.
-Faster = Callable[[Rule, "Divergence", Distribution, Distribution], Prepared | None]
 _Entry = TypeVar("_Entry", bound=Callable[..., Tensor])
 _Key = tuple[type, type, type]
 _RULES: dict[_Key, Rule] = {}
-_FASTER: list[Faster] = []
+# Faster forms of a rule for pairs like one given; None for a rule or pair that one does not serve.
+FASTER: list[Callable[[Rule, "Divergence", Distribution, Distribution], Prepared | None]] = []
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,9 @@ def find(divergence: "Divergence", q: Distribution, p: Distribution) -> Rule | N
     return _look_up(*map(type, (simple, q, p))) or simple.derived_rule(q, p)
 
 
-def offer(faster: Faster) -> Faster:
-    """Enter a faster form of some rules, which `prepare` asks before the rule itself."""
-    _FASTER.append(faster)
-    return faster
-
-
 def prepare(rule: Rule, divergence: "Divergence", q: Distribution, p: Distribution) -> Prepared:
     """The rule for pairs like this one, in the fastest form that is offered."""
-    for faster in _FASTER:
+    for faster in FASTER:
         found = faster(rule, divergence, q, p)
         if found is not None:
             return found

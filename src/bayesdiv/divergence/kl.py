@@ -229,29 +229,29 @@ def _(_: KL, q: StudentT, p: Normal) -> Tensor:
 def kl_terms(block: Standard, _: Number = 0.0, weight: Number = 1.0) -> Terms:
     """½(r² + δ² - 1) - log r, times the square of a weight."""
     delta, ratio, excess = block
+    value, y = _surplus(weight, excess, excess + 2, ratio.log().mul_(2), close_to_one(excess))
     own = weight * delta
-    value, y = _surplus(weight, excess, excess + 2, 2 * ratio.log(), excess)
-    return Terms(value + 0.5 * own * own, weight * own, y)
+    return Terms(value + (0.5 * own).mul_(own), weight * own, y)
 
 
 def reverse_kl_terms(block: Standard, _: Number = 0.0, weight: Number = 1.0) -> Terms:
     """½((1 + δ²)/r² - 1) + log r, times the square of a weight."""
     delta, ratio, excess = block
-    far = weight * (delta / ratio)
+    far, log_square = weight * (delta / ratio), ratio.log().mul_(-2)
     # Each factor is divided: r² alone would leave the range of float32 beyond 1e-19 and 1e19.
-    one, two = -excess / ratio, (excess + 2) / ratio
-    value, y = _surplus(weight, one, two, -2 * ratio.log(), excess)
-    return Terms(value + 0.5 * far * far, weight * far / ratio, -(y + far * far))
+    one, two = (excess / ratio).neg_(), (excess + 2).div_(ratio)
+    value, y = _surplus(weight, one, two, log_square, close_to_one(excess))
+    return Terms(value + (0.5 * far).mul_(far), weight * far / ratio, -(y + far * far))
 
 
 def _surplus(
-    weight: Number, one: Tensor, two: Tensor, log1p: Tensor, excess: Tensor
+    weight: Number, one: Tensor, two: Tensor, log1p: Tensor, near: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """w² (y - log(1+y))/2 and w² y for the y that is the product of two factors."""
-    half, near = 0.5 * weight**2, close_to_one(excess)
+    half, first, second = 0.5 * weight**2, weight * one, weight * two
     # Each factor is made small first: y may overflow where the result does not.
-    y = (weight * one) * (weight * two)
-    value = (0.5 * weight * one) * (weight * two) - half * log1p
+    y = first * second
+    value = first.mul_(0.5).mul_(second).sub_(half * log1p)
     if near is not None:
         value = torch.where(near, half * minus_log1p_near(one * two), value)
     return value, y
@@ -289,9 +289,10 @@ def _around_mean(
     """f² KL(q ‖ p) + g² KL(p ‖ q) + log Z of q^β p^(1-β); slopes are those of f², g² and β."""
     # `rest` is 1-β, given because 1 - (1 - α) is 0 for α < 1e-16.
     delta, ratio, excess = block
-    near, far, log_square = close_to_one(excess), delta / ratio, 2 * ratio.log()
-    still = block._replace(delta=torch.zeros_like(delta))
-    one, two = kl_terms(still, weight=weights[0]), reverse_kl_terms(still, weight=weights[1])
+    near, far, log_square = close_to_one(excess), delta / ratio, ratio.log().mul_(2)
+    one, more = _surplus(weights[0], excess, excess + 2, log_square, near)
+    inverses = (excess / ratio).neg_(), (excess + 2).div_(ratio)
+    two, less = _surplus(weights[1], *inverses, -log_square, near)
     # The variance v = β ρ + 1 - β of the geometric mean, with r cut off where its square ρ still is
     # a number: beyond, other terms are all.
     widest = torch.finfo(ratio.dtype).max ** 0.48
@@ -308,13 +309,13 @@ def _around_mean(
     ahead, behind = delta * share, far * inverse
     push, pull = (0.5 * f * delta) * ahead, (0.5 * g * far) * behind
     half = rest * inverse * push - (1 + beta * share) * pull
-    d_log_ratio = one.d_log_ratio + two.d_log_ratio - (beta * rest) * (y * inverse) + 2 * half
+    d_log_ratio = more - less - (beta * rest) * (y * inverse) + 2 * half
     d_alpha = _by_alpha(block, slopes)
     if d_alpha is not None:
         near_by = delta * inverse
         by_beta = log_square - y * inverse - (rest - beta) * (near_by * delta)
         d_alpha = d_alpha + (0.5 * slopes[2]) * (by_beta + (beta * rest) * near_by * (near_by * y))
-    value = one.value + two.value + 0.5 * log_z + push + pull
+    value = one + two + 0.5 * log_z + push + pull
     return Terms(value, f * ahead + g * behind / ratio, d_log_ratio, d_alpha)
 
 
