@@ -332,15 +332,7 @@ def test_a_resumed_history_starts_at_the_state_that_was_saved(tmp_path):
     assert (tmp_path / runs.HISTORY).read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
 
 
-def test_a_folder_is_gone_again_if_nothing_was_written_into_it(tmp_path):
-    with runs.made(tmp_path / "a" / "b") as folder:
-        assert folder.is_dir()
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "old").mkdir()
-    with runs.made(tmp_path / "old"):
-        pass
-    with runs.made(tmp_path / "new" / "one") as folder:
-        runs.write(folder / "file", b"content")
-    assert {path.name for path in tmp_path.rglob("*")} == {"old", "new", "one", "file"}
-    with pytest.raises(runs.RunError, match="could not be written"), runs.made(folder / "file/x"):
-        pass
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
+    runs.write(runs.make(tmp_path / "new" / "one") / "file", b"content")
+    with pytest.raises(runs.RunError, match="could not be written"):
+        runs.make(tmp_path / "new/one/file/x")

@@ -47,60 +47,35 @@ def reported(path: Path, work: str, otherwise: str = "is damaged") -> Iterator[N
         raise RunError(f"{path} {otherwise}: {' '.join(str(error).split())[:300]}") from None
 
 
-@contextmanager
-def made(folder: Path) -> Iterator[Path]:
-    """A folder for what is to come: made now, and gone again if nothing is written into it."""
-    folder = Path(folder)
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
+def make(folder: Path) -> Path:
+    """A folder, made where there is none."""
     with reported(folder, "written"):
-        ensure(folder)
-    try:
-        yield folder
-    finally:
-        with suppress(OSError):  # what holds a file stays
-            for place in new:
-                place.rmdir()
-
-
-def ensure(folder: Path) -> None:
-    """Make a folder, also while another process makes it or removes it."""
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            return
-        except FileExistsError:  # as torn down between two looks at it, or a file indeed
-            if folder.exists() and not folder.is_dir():
-                raise
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder)
 
 
 @contextmanager
 def owned(folder: Path) -> Iterator[Path]:
     """A folder that this process, and this thread of it, alone writes into; else a `RunError`.
 
-    It is made, and gone again if nothing is written into it. What a killed owner left half written
-    is removed.
+    It is made where there is none. What a killed owner left half written is removed.
     """
-    with made(folder) as folder:
-        path = folder / LOCK
-        with reported(path, "written"):
-            descriptor = _taken(path)
-        try:
-            for leftover in folder.glob(".*.part"):
-                leftover.unlink(missing_ok=True)
-            yield folder
-        finally:
-            path.unlink(missing_ok=True)  # before it is given up: nobody else can hold this one
-            os.close(descriptor)
+    path = make(folder) / LOCK
+    with reported(path, "written"):
+        descriptor = _taken(path)
+    try:
+        for leftover in path.parent.glob(".*.part"):
+            leftover.unlink(missing_ok=True)
+        yield path.parent
+    finally:
+        path.unlink(missing_ok=True)  # before it is given up: nobody else can hold this one
+        os.close(descriptor)
 
 
 def _taken(path: Path) -> int:
     """The lock file, open and ours; opened again where its owner removed it meanwhile."""
     while True:
-        ensure(path.parent)  # it goes with an owner who wrote nothing
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
-        except FileNotFoundError:
-            continue
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
         try:
             _check_owner(path, descriptor)
             with suppress(FileNotFoundError):

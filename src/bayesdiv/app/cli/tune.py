@@ -154,7 +154,8 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
     _check_without("population", folder, f"{RUN}/{runs.METRICS}")
     place, source = settings.storage or folder / DATABASE, options.data_settings(settings)
     search = Search(place, name, settings.trials or 30, settings.seed)
-    with runs.made(folder), errors.status("searching") as line:
+    runs.make(folder)
+    with errors.status("searching") as line:
         tuned = tune_experiment(
             splits,
             space.divergence,
