@@ -80,13 +80,13 @@ def numbers(title: str, first: str, others: Iterable[str]) -> Table:
     return table
 
 
-def print_metrics(result: Mapping[str, Any], title: str = "Metrics") -> None:
-    """The metrics of a run, a row for each part of the data."""
-    parts = {part: result[part] for part in ("validation", "test", "new") if part in result}
-    keys = list(dict.fromkeys(key for part in parts.values() for key in part))
-    table = numbers(title, "part", keys)
-    for part, found in parts.items():
-        table.add_row(part, *(spread([found[key]]) if key in found else NONE for key in keys))
+def print_metrics(result: Mapping[str, Any], title: str = "Metrics", first: str = "part") -> None:
+    """The metrics of a run, a row for each part of the data, or of whatever comes `first`."""
+    parts = {name: found for name, found in result.items() if isinstance(found, Mapping)}
+    keys = list(dict.fromkeys(key for found in parts.values() for key in found))
+    table = numbers(title, first, keys)
+    for name, found in sorted(parts.items(), key=lambda part: part[0] == "test"):
+        table.add_row(name, *(spread([found[key]]) if key in found else NONE for key in keys))
     output.print(table)
 
 

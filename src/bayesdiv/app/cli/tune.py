@@ -18,10 +18,10 @@ from rich.table import Table
 from bayesdiv.app import options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
-from bayesdiv.app.console import errors, note, numbers, output, say
+from bayesdiv.app.console import errors, note, numbers, output, print_metrics, say
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.report.search import page
-from bayesdiv.app.rounding import rounded, spread
+from bayesdiv.app.rounding import rounded
 from bayesdiv.app.settings import described, known, loss, named
 from bayesdiv.app.tuning.population import NEAR, population, write_run
 from bayesdiv.app.tuning.search import (
@@ -207,8 +207,7 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
     """The trials; the best is marked."""
     begun = [trial for trial in tried if trial.state != "waiting"]
     names = list(dict.fromkeys(name for trial in begun for name in trial.settings))
-    table = numbers(f"{title}: search", "trial", [*names, VALUE])
-    table.add_column("state", no_wrap=True)
+    table = numbers(f"{title}: search", "trial", [*names, VALUE, "state"])
     for trial in begun:
         cells = [f"{trial.settings[k]:.3g}" if k in trial.settings else "" for k in names]
         value = "" if trial.value is None else rounded(trial.value, 4)
@@ -223,39 +222,27 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
 
 def _compare(folder: Path, title: str, best: Tried, found: dict[str, dict[str, float]]) -> None:
     """The test metrics of what was found and of the given settings, printed and kept."""
-    table = numbers(title, "settings", list(found["given"]))
-    for which, metrics in found.items():
-        table.add_row(which, *(spread([value]) for value in metrics.values()))
-    output.print(table)
+    print_metrics(found, title, "settings")
     runs.write_json(folder / RESULT, {"best": best._asdict(), "test": found})
 
 
 def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> str:
     """The best settings for `bayesdiv train`, whose options are returned, and a table of trials.
 
-    `source` says where the data come from, as the command line has it. A divergence of one's own
-    is an option, since a config names no code outside bayesdiv.
+    A divergence of one's own is an option, since a config names no code outside bayesdiv.
     """
-    divergence = loss(described(tuned.divergence))
-    best = {
-        **{key: value for key, value in source.items() if value is not None and key != "data"},
-        "divergence": divergence,
-        **asdict(tuned.training),
-        "hidden": list(tuned.training.hidden),
-    }
-    options = f"--config {folder / BEST}"
+    divergence, options = loss(described(tuned.divergence)), f"--config {folder / BEST}"
+    best = {key: value for key, value in source.items() if value is not None and key != "data"}
     if "." in divergence.partition(":")[0]:
-        del best["divergence"]
         options += f" --divergence {divergence}"
+    else:
+        best["divergence"] = divergence
+    best |= {**asdict(tuned.training), "hidden": list(tuned.training.hidden)}
     text = f"# bayesdiv train {source['data']} {options} --out FOLDER\n"
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
-    last = ("value", "state", "seconds", "reason")
-    rows = [
-        {"trial": trial.number, **trial.settings, **{name: getattr(trial, name) for name in last}}
-        for trial in tried
-        if trial.state != "waiting"
-    ]
-    table = pd.DataFrame(rows)
+    begun = [trial for trial in tried if trial.state != "waiting"]
+    rows = [{"trial": trial.number, **trial.settings, **trial._asdict()} for trial in begun]
+    table = pd.DataFrame(rows).drop(columns=["number", "settings"])
     runs.write(folder / TRIALS, table.to_csv(index=False).encode())
     return options
 
