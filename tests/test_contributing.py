@@ -264,7 +264,7 @@ def _(patch):
     try:
         predictive = bd.Predictive(Normal(torch.zeros(1, 2), 1.0))
         assert TABLE["worst"].function(predictive, torch.tensor([3.0, -4.0])).item() == 4.0
-        assert TABLE["worst"].label == "worst"
+        assert TABLE["worst"].title == "worst"
     finally:
         del TABLE["worst"]
 

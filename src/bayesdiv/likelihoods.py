@@ -73,11 +73,9 @@ class Classes(Weighted):
     Args:
         class_weights: how much an example of each class counts in the loss; see `balanced`.
         ignore: a label that means no label, such as -100 for padding. It is left out of the
-            likelihood; an example with no other label is left out of the mean over the batch, too,
-            so that `num_data` is the number of examples with a label. Of several processes, each
-            takes the mean over its own part. Metrics refuse the label; give them the rest: with
-            `keep = y != -100`, of a prediction
-            `Predictive(likelihood(predictive.conditional.logits[:, keep]))` and `y[keep]`.
+            likelihood and of the mean over the batch (of each process), so that `num_data` is the
+            number of examples with a label. Metrics refuse it; give them the rest: with
+            `keep = y != -100`, `Predictive(likelihood(predictive.conditional.logits[:, keep]))`.
 
     Examples:
         >>> Classes(ignore=-100).counted(torch.tensor([2, -100]))
@@ -147,9 +145,7 @@ class Gaussian(Noisy):
 class StudentTNoise(Noisy):
     """Targets with outliers: Student's t around the output, with a learned scale and a fixed df.
 
-    Args:
-        df: degrees of freedom; 4 forgives outliers and has a finite variance.
-        scale: where the learned scale starts.
+    y | x, w ~ f_w(x) + scale · t_df,   df = 4 forgives outliers and has a finite variance
     """
 
     def __init__(self, df: float = 4.0, scale: float | Tensor = 1.0) -> None:
@@ -165,11 +161,8 @@ class StudentTNoise(Noisy):
 class Spread(Likelihood):
     """Two outputs per target: a location, and the raw value of a positive spread.
 
-    Several targets have all locations first, then all raw spreads.
-
-    Args:
-        smallest: a floor for the spread, without which a single row can be fitted exactly.
-        shift: what is added to the raw spread; `shift_to` finds the one for a given spread.
+    Several targets have all locations first, then all raw spreads. `smallest` is a floor of the
+    spread, without which a single row can be fitted exactly; `shift` is added to the raw value.
     """
 
     def __init__(self, smallest: float = 1e-4, shift: float = 0.0) -> None:
@@ -252,11 +245,8 @@ class Logarithmic(Spread):
 
         log-location  centre + width · f_1,   spread  width · (smallest + softplus(f_2 + shift))
 
-    Args:
-        smallest: a floor for the spread, in units of the width.
-        shift: what is added to the raw spread.
-        centre: the log-location at the output 0, one for all targets or one each.
-        width: the unit of both outputs, such as the standard deviation of the targets' logarithms.
+    Centre and width, one for all targets or one each, are the log-location at the output 0 and the
+    unit of both outputs, such as the standard deviation of the targets' logarithms.
     """
 
     centre: Tensor
@@ -328,10 +318,7 @@ class Poisson(Likelihood):
 
         y | x, w ~ Poisson(exp(centre + f_w(x)))
 
-    One output gives a count per row, several give independent counts.
-
-    Args:
-        centre: the logarithm of the expected number at the output 0, one for all or one each.
+    One output gives a count per row, several give independent counts with one centre or one each.
 
     Examples:
         >>> Poisson()(torch.zeros(4, 1)).mean

@@ -54,9 +54,8 @@ def entropy(predictive: Predictive) -> Tensor:
 def energy(outputs: Tensor) -> Tensor:
     """Energy of logits, -log Σ_c exp f_c: high where no class is called for.
 
-    Args:
-        outputs: logits of the network at its mean (`features`), (rows, classes); a single one is
-            the logit of class 1 against 0.
+    The logits, (rows, classes), are those of the network at its mean, see `features`; a single one
+    is that of class 1 against 0.
 
     Examples:
         >>> energy(torch.tensor([[5.0, 0.0], [0.0, 0.0]]))
@@ -72,11 +71,8 @@ def features(
 ) -> Tensor:
     """What a layer of the network at its posterior mean returns, flat, (rows, features).
 
-    Args:
-        model: the trained model; it is put in evaluation mode for the time of the call.
-        x: inputs.
-        layer: one of the model's modules, such as `net.module[1]`; None is the whole model.
-        batch_size: rows at a time, for data that do not fit at once.
+    The layer is one of the model's modules, such as `net.module[1]`; None is the whole model. The
+    network runs in evaluation mode, on `batch_size` rows at a time.
 
     Examples:
         >>> network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
@@ -107,10 +103,6 @@ class Mahalanobis(Saved):
     Σ is the covariance within classes, one for all of them, shrunk as Ledoit and Wolf do, so that
     it can be inverted however few the rows are.
 
-    Args:
-        means: m_c, (classes, features).
-        whitening: W with Wᵀ W = Σ⁻¹, (features, features).
-
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
         >>> usual = torch.randn(500, 2, generator=generator)
@@ -118,18 +110,13 @@ class Mahalanobis(Saved):
         tensor([False,  True])
     """
 
-    means: Tensor
-    whitening: Tensor
+    means: Tensor  # m_c, (classes, features)
+    whitening: Tensor  # W with Wᵀ W = Σ⁻¹, (features, features)
 
     @classmethod
     @torch.no_grad()
     def fit(cls, features: Tensor, y: Tensor | None = None) -> Self:
-        """Means and covariance of the features of training rows.
-
-        Args:
-            features: (rows, features).
-            y: classes from 0, one mean each; None takes one mean of all rows.
-        """
+        """Means of each class y, or one of all rows, and the covariance of training rows."""
         if len(features) < 2 or not bool(features.isfinite().all()):
             raise ValueError(f"features must be finite, of two rows or more, got {len(features)}")
         each = features.double()
@@ -171,18 +158,14 @@ class Threshold(Saved):
     conformal, of level 1 - `false_alarms`, see `bayesdiv.calibration`. With too few held-out rows
     for the rate it is infinite and nothing is flagged.
 
-    Args:
-        value: the largest score that is not flagged.
-        false_alarms: the rate.
-
     Examples:
         >>> limit = Threshold.fit(torch.arange(99.0), false_alarms=0.05)
         >>> limit.flags(torch.tensor([50.0, 94.0, 95.0]))
         tensor([False, False,  True])
     """
 
-    value: float
-    false_alarms: float
+    value: float  # the largest score that is not flagged
+    false_alarms: float  # the rate
 
     @classmethod
     def fit(cls, scores: Tensor, false_alarms: float = 0.05) -> Self:

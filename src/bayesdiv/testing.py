@@ -33,11 +33,8 @@ def check_divergence(
     five standard errors of it; the gradient finite; unchanged when q and p change places if it
     claims to be `symmetric`.
 
-    Args:
-        divergence: what to check, such as `MyDivergence(0.3)`.
-        pairs: of q and p in float64, each a single weight; Gaussians and a Laplace prior where none
-            are given.
-        samples: Monte Carlo draws per pair.
+    The pairs are of q and p in float64, each a single weight; Gaussians and a Laplace prior where
+    none are given.
 
     Examples:
         >>> check_divergence(bd.JSA(alpha=0.3))
@@ -122,11 +119,6 @@ def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
 
     A point, whose draws are all alike, has no density to check; nor has a posterior whose
     `log_prob` raises a ValueError.
-
-    Args:
-        make: from means and scales of the weights to a posterior, such as `MeanField` or
-            `LowRank(rank=3)`.
-        samples: draws for the checks of moments and density.
 
     Examples:
         >>> check_posterior(bd.MeanField)
@@ -239,11 +231,6 @@ def check_likelihood(likelihood: nn.Module, outputs: int = 1, *, samples: int = 
     From outputs (draws, rows, outputs) it must make a distribution of the targets, (draws, rows);
     density and gradients must be finite at targets of its own; mean, variance, intervals or class
     probabilities must agree with samples, and the density must be that of the samples.
-
-    Args:
-        likelihood: a module from outputs to a torch distribution, such as `Gaussian()`.
-        outputs: how many numbers the network gives.
-        samples: targets drawn per row.
 
     Examples:
         >>> check_likelihood(bd.Poisson())

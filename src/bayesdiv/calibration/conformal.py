@@ -1,5 +1,6 @@
 """Conformal thresholds by groups, and intervals of numbers, from held-out rows or by folds."""
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,31 +29,25 @@ class Saved:
 
     def state(self) -> dict[str, object]:
         """Its kind and its numbers; those that are infinite as words, since JSON has none."""
-        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-        return {"kind": type(self).__name__, **values}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        text = json.dumps({"kind": type(self).__name__, **values}, default=_plain)
+        return dict(json.loads(text, parse_constant=str))
 
     @classmethod
     def from_state(cls, state: Mapping[str, object]) -> Self:
         """The same value again; `Saved.from_state` takes any kind."""
         kind = Saved.kinds.get(str(state.get("kind")))
         if kind is None or not issubclass(kind, cls):
-            raise ValueError(
-                f"a saved value must be of kind {cls.__name__}, got {state.get('kind')}"
-            )
+            got = state.get("kind")
+            raise ValueError(f"a saved value must be of kind {cls.__name__}, got {got}")
         missing = [field.name for field in fields(kind) if field.name not in state]
         if missing:
             raise ValueError(f"a saved {kind.__name__} must have {', '.join(missing)}")
         return kind(**{field.name: _value(state[field.name]) for field in fields(kind)})
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Saved):
-        return value.state()
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
+def _plain(value: "Saved | Tensor") -> object:
+    return value.state() if isinstance(value, Saved) else value.tolist()
 
 
 def _value(value: object) -> object:
@@ -93,8 +88,7 @@ def thresholds_of(scores: Tensor, level: float, groups: Tensor | None) -> Tensor
     if groups is None:
         return threshold(scores, level).unsqueeze(0)
     if groups.shape != scores.shape[:1]:
-        wanted = tuple(scores.shape[:1])
-        raise ValueError(f"groups must have shape {wanted}, got {tuple(groups.shape)}")
+        raise ValueError(f"groups must have shape {(len(scores),)}, got {tuple(groups.shape)}")
     groups = _numbered(groups)
     count = int(groups.max()) + 1 if len(groups) else 1
     found = scores.new_full((count, *scores.shape[1:]), math.inf).detach()

@@ -124,17 +124,13 @@ def _nll(predictive: Predictive, y: Tensor) -> float:
 
 
 def _least(y: Tensor, loss: Callable[[float], float], high: float, precision: float) -> float:
-    """Where a function of a positive number is least: the best of a grid, then golden sections."""
+    """Where a function of a positive number is least: the best of a grid, then of finer ones."""
     if y.numel() == 0:
         raise ValueError("there must be at least one held-out row to choose a number on, got 0")
-    grid = torch.linspace(math.log(1e-2), math.log(high), 13, dtype=torch.float64).tolist()
-    losses = [loss(math.exp(point)) for point in grid]
-    best = losses.index(min(losses))
-    left, right = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    left, right = math.log(1e-2), math.log(high)
     while right - left > precision:
-        inner = (math.sqrt(5) - 1) / 2 * (right - left)
-        if loss(math.exp(right - inner)) <= loss(math.exp(left + inner)):
-            right = left + inner
-        else:
-            left = right - inner
+        grid = torch.linspace(left, right, 9, dtype=torch.float64).tolist()
+        losses = [loss(math.exp(point)) for point in grid]
+        best = losses.index(min(losses))
+        left, right = grid[max(best - 1, 0)], grid[min(best + 1, 8)]
     return math.exp((left + right) / 2)

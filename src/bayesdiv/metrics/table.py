@@ -14,28 +14,14 @@ LEVEL = 0.9  # of the intervals that coverage counts where none is given
 
 
 class Metric(NamedTuple):
-    """A metric with what a table or an axis says about it.
+    """A metric with what a table says about it."""
 
-    Attributes:
-        function: (predictive, y) to a number.
-        title: short, as the head of a column.
-        unit: `TARGET`, `NATS` or `SHARE`.
-        aim: which value is best, in words.
-        loss: of a value, less where it is better.
-        explained: what it is, for a line below a table.
-    """
-
-    function: Callable[[Predictive, Tensor], Tensor]
-    title: str
-    unit: str
-    aim: str
-    loss: Callable[[float], float]
-    explained: str
-
-    @property
-    def label(self) -> str:
-        """For an axis: the title, with nats where they are the unit."""
-        return f"{self.title} (nats)" if self.unit == NATS else self.title
+    function: Callable[[Predictive, Tensor], Tensor]  # of a prediction and targets
+    title: str  # short, as the head of a column
+    unit: str  # `TARGET`, `NATS` or `SHARE`
+    aim: str  # which value is best, in words
+    loss: Callable[[float], float]  # of a value, less where it is better
+    explained: str  # what it is, for a line below a table
 
 
 TABLE: dict[str, Metric] = {}

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 class Regression:
     """A target that is a number; y is (target - loc) / scale by the moments of training rows.
 
-    Args:
-        loc: what is taken off, 0 for positive targets and counts.
-        scale: the unit of y.
-        family: the word of the likelihood, see `bayesdiv.app.families`; none is the `usual` one.
-        centre: see `bayesdiv.app.families.Units`.
-        width: see there.
+    The family is a word of `bayesdiv.app.families`, or none for the `usual` one; its `Units` say
+    what the numbers mean.
 
     Examples:
         >>> Regression(loc=150.0, scale=50.0).to_units(torch.tensor([0.0, 2.0]))
