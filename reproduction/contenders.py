@@ -18,7 +18,7 @@ from bayesdiv.divergence import (
     WeightedKL,
     closed_form,
 )
-from bayesdiv.model.posteriors.mean_field import MeanField, Point
+from bayesdiv.model.posteriors import MeanField, Point
 from reproduction.evidence import ChiVI, Method, RenyiVI, TotalVariationVI
 
 

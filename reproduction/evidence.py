@@ -23,7 +23,7 @@ from torch.func import functional_call
 from bayesdiv.divergence import KL
 from bayesdiv.draws import Inputs, Over, Weights, draw_weights, draws
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
-from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.posteriors import Posterior
 from bayesdiv.objective.objective import Loss, Objective
 
 

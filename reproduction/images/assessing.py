@@ -11,7 +11,7 @@ from bayesdiv import metrics
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.divergence import Divergence
 from bayesdiv.model.bayesian import Bayesian
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField
 from bayesdiv.predictive import Predictive
 from reproduction.contenders import CONTENDERS
 from reproduction.images.inputs import Execution, seen

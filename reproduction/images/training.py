@@ -21,7 +21,7 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.nets.resnet import ResNet
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
-from bayesdiv.model.posteriors.mean_field import Point
+from bayesdiv.model.posteriors import Point
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.best import Best
 from bayesdiv.training.fit import Diverged, fit

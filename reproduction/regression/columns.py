@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.quasirandom import SobolEngine
 
-from bayesdiv.model.posteriors.mean_field import Point
+from bayesdiv.model.posteriors import Point
 from reproduction.contenders import CONTENDERS, Contender
 from reproduction.pool import finished
 from reproduction.regression.rows import Array, Rows, arrays, split_rows

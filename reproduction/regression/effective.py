@@ -18,7 +18,7 @@ from bayesdiv.app import runs
 from bayesdiv.draws import draw_weights, draws
 from bayesdiv.likelihoods import Gaussian
 from bayesdiv.model.bayesian import Bayesian
-from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.posteriors import Posterior
 from reproduction.contenders import CONTENDERS
 from reproduction.hardware import hardware
 from reproduction.item import Tell, stamp

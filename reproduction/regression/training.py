@@ -17,7 +17,7 @@ from bayesdiv.divergence import JSA, UnmodifiedJSA
 from bayesdiv.likelihoods import Gaussian
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
-from bayesdiv.model.posteriors.mean_field import Point
+from bayesdiv.model.posteriors import Point
 from bayesdiv.model.priors import Prior
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict

@@ -30,7 +30,7 @@ from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
 from bayesdiv.model.chain import chained
 from bayesdiv.model.layout import LARGE
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField
 
 # The draws of each Bayesian module of a model, (samples, …, weights) each.
 Weights = tuple[Tensor, ...]

@@ -8,7 +8,7 @@ from torch import Tensor, distributions, nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal, StudentT
 from torch.nn.functional import softplus
 
-from bayesdiv.model.posteriors.base import inverse_softplus
+from bayesdiv.model.posteriors import inverse_softplus
 
 
 class Likelihood(nn.Module):

@@ -26,7 +26,7 @@ from bayesdiv.draws import (
     leaves,
 )
 from bayesdiv.model.bayesian import bayesian_modules
-from bayesdiv.model.posteriors.ensemble import Mixture
+from bayesdiv.model.posteriors import Mixture
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Unpack
 

@@ -14,7 +14,7 @@ from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Estimator
 from bayesdiv.divergence.estimators import Exact, MonteCarlo
 from bayesdiv.divergence.quadrature import Quadrature
-from bayesdiv.model.posteriors.base import PosteriorFor
+from bayesdiv.model.posteriors import PosteriorFor
 from bayesdiv.predictive import Predictive
 from bayesdiv.quantiles import is_discrete
 
@@ -112,7 +112,7 @@ def _gradient(divergence: Divergence, q: Normal, p: Distribution, estimator: Est
 def check_posterior(make: PosteriorFor, *, samples: int = 40_000) -> None:
     """Raise an AssertionError, in one sentence, unless `make` makes posteriors that keep to theirs.
 
-    The contract is `bayesdiv.model.posteriors.base.Posterior`. Checked are the shapes, of trials
+    The contract is `bayesdiv.model.posteriors.Posterior`. Checked are the shapes, of trials
     too; dtypes, single precision at least; that a seed repeats the draws; that gradients reach all
     parameters through the draws and are those of small differences; that `log_prob` is the density
     of the draws, and so are marginals; that the state dict holds all of it.

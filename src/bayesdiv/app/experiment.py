@@ -25,8 +25,7 @@ from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.bayesianize import bayesianize
-from bayesdiv.model.posteriors.ensemble import Ensemble
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import Ensemble, MeanField
 from bayesdiv.model.priors import FanIn
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict, predict_at

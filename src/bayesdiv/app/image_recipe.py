@@ -11,7 +11,7 @@ from bayesdiv.divergence import JSG, Divergence
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.layout import Where
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField
 from bayesdiv.model.priors import AroundStart, PriorFor, WeightDecayPrior, matrices, pull
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.optimizers.natural import Cosine, Natural

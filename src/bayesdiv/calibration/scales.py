@@ -12,8 +12,7 @@ from torch.distributions import Bernoulli, Categorical
 from bayesdiv.calibration.conformal import Saved
 from bayesdiv.draws import Inputs, Weights, draw_weights
 from bayesdiv.model.bayesian import bayesian_modules
-from bayesdiv.model.posteriors.base import Posterior
-from bayesdiv.model.posteriors.ensemble import Mixture
+from bayesdiv.model.posteriors import Mixture, Posterior
 from bayesdiv.prediction import predict_at
 from bayesdiv.predictive import Predictive
 

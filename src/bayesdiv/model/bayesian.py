@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from bayesdiv.compute.devices import autocast_under_vmap
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, Placeholder, pieces, place
-from bayesdiv.model.posteriors.base import Posterior
+from bayesdiv.model.posteriors import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
 from bayesdiv.model.recomputing import called_with, may_recompute
 

@@ -10,8 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from bayesdiv.model.bayesian import Bayesian, Group, Grouped, Whole, bayesian_modules
 from bayesdiv.model.layout import Layout, Placeholder, Where, place, unfrozen
-from bayesdiv.model.posteriors.base import PosteriorFor
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField, PosteriorFor
 from bayesdiv.model.priors import PriorFor, prior_scale
 
 _Chosen = Sequence[tuple[str, nn.Parameter]]

@@ -19,7 +19,7 @@ from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws, leave
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField
 from bayesdiv.objective.in_turn import Part, in_turn
 from bayesdiv.objective.strength import Fixed, Strength, WarmUp
 

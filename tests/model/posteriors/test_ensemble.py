@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.model.posteriors.ensemble import shuffled
+from bayesdiv.model.posteriors import shuffled
 from reproduction.evidence import ELBO, Evidence
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField
 from bayesdiv.model.priors import Prior
 
 MOST_PLACES = 500  # training rows that are kept

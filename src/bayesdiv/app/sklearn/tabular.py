@@ -39,8 +39,7 @@ from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, stacked
 from bayesdiv.model.bayesianize import bayesianize
-from bayesdiv.model.posteriors.ensemble import Mixture
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField, Mixture
 from bayesdiv.model.priors import FanIn, PriorFor
 from bayesdiv.objective.objective import Objective
 from bayesdiv.objective.strength import Constraint, WarmUp

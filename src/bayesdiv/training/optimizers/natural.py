@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.optim import Optimizer
 
-from bayesdiv.model.posteriors.base import inverse_softplus
-from bayesdiv.model.posteriors.mean_field import MeanField
+from bayesdiv.model.posteriors import MeanField, inverse_softplus
 
 Advance = Callable[..., None]
 _LARGEST = 1e30  # of a precision: the scale stays a positive number in single precision

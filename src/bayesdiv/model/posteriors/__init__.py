@@ -1,1 +1,0 @@
-"""What is learned about the weights: one file per family of distributions."""
