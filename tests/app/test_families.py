@@ -147,7 +147,7 @@ def test_counts_and_quantities_have_the_likelihoods_that_they_had():
 
 def test_auto_on_the_command_line_is_settled_once_and_noted(priced, monkeypatch):
     monkeypatch.setattr(estimators, "UPDATES", 40)
-    command = Command("", "", options.DATA)
+    command = Command("", "")
     options.add_data(command)
     settings = command.parse_args([str(priced), "--likelihood", "auto"])
     source = options.open_data(settings)

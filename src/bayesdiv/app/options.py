@@ -1,26 +1,30 @@
-"""What several commands take: which data, which divergence, how to train."""
+"""What several commands take: which data or new rows, which divergence, how to train."""
 
 import dataclasses
 import re
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from pandas import DataFrame
+from torch import Tensor
 
 from bayesdiv.app import runs
 from bayesdiv.app import task as tasks
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.files import KNOWN, Written
+from bayesdiv.app.data.files import KNOWN, Written, read, read_text
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
-from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
-from bayesdiv.app.settings import known
+from bayesdiv.app.settings import encoder_of, known, task_of
 from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -47,39 +51,28 @@ READING = {
     "skip_broken": "leave out pictures that cannot be read",
     **WRITTEN,
 }
-FLAGS = {"impute", "skip_broken"}
-
-
-DATA = {
-    "data": f"a data set by name, such as diabetes, digits or cifar10, {KNOWN}, or a folder with "
-    "one folder of pictures per class",
-    "--target": "column to predict (default: the last column)",
-    "--task": f"what the target is: {', '.join(tasks.names())} (default: decided from its values)",
-    **{f"--{name}": said for name, said in READING.items() if name not in FLAGS},
-}
-"""Arguments that `open_data` and `part_data` read, with those of `add_data`."""
 HOW = {f"--{name}": said for name, said in WRITTEN.items()}
-"""Arguments that `written_of` reads."""
+"""Arguments that `rows_of` and `with_targets` read."""
 RUN, MOVED = "folder of a run", "the training file, if it has moved"
 
 
 def add_data(command: Command) -> None:
-    """The options on data that are no text."""
-    for name in FLAGS:
-        command.add_argument(f"--{name}", action="store_true", help=READING[name])
+    """The arguments that `open_data` and `part_data` read."""
+    said = f"a data set by name, such as diabetes, digits or cifar10, {KNOWN}, or a folder with "
+    command.add_argument("data", help=f"{said}one folder of pictures per class")
+    command.add_argument("--target", help="column to predict (default: the last column)")
+    said = f"what the target is: {', '.join(tasks.names())} (default: decided from its values)"
+    command.add_argument("--task", help=said)
+    for name, said in READING.items():
+        flag: Any = {"action": "store_true"} if name in ("impute", "skip_broken") else {}
+        command.add_argument(f"--{name}", help=said, **flag)
     noise = "standard deviation of noise added once to all inputs"
     command.add_argument("--noise", type=float, default=0.0, help=noise)
 
 
-def add_page(command: Command, usual: str) -> None:
-    """The option that `page_path` reads."""
-    said = "file for the page"
-    command.add_argument("--out", "-o", type=str, default=usual, help=said)
-
-
-def page_path(settings: Namespace) -> Path:
+def page_path(given: str) -> Path:
     """The file for a page."""
-    path = Path(settings.out)
+    path = Path(given)
     if path.suffix != ".html" or path.is_dir():
         raise ValueError(f"out must be an .html file, got {path}")
     return path
@@ -130,11 +123,53 @@ def _chosen(splits: Splits) -> tuple[str, str]:
     return word, f"{said.rstrip('; ')}; --likelihood takes another"
 
 
-def written_of(settings: Namespace, source: Mapping[str, Any]) -> Written:
-    """How a new file is written: as the options say, else as the file of the run was."""
-    given = {name: getattr(settings, name) or source.get(name) for name in WRITTEN}
+class NewRows(NamedTuple):
+    """A table with a row for each, what hinders each, x of some, and the table as it is written."""
+
+    frame: DataFrame
+    problems: list[str]
+    good: NDArray[np.bool_]
+    x: Callable[[NDArray[np.bool_]], Tensor]
+    copy: Callable[[], tuple[DataFrame, str]]
+    written: Written
+
+
+def rows_of(path: str, told: Mapping[str, Any], settings: Namespace) -> NewRows:
+    """The rows of a file or a folder, for a run; written as options say, else as its own file."""
+    given = {name: getattr(settings, name) or told["data"].get(name) for name in WRITTEN}
     written: Written = reading_of({"target": None, **given})["written"]
-    return written
+    if told["encoder"] is not None:
+        encoder = encoder_of(told)
+        frame = read(path, encoder, written)
+        problems, x = encoder.problems(frame), lambda rows: encoder.encode(frame[rows])
+        copy = lambda: read_text(path, written)  # noqa: E731 - as it is written there: 007 stays 007
+    else:
+        from bayesdiv.app.data.images import new
+
+        column, size = told["data"].get("pictures"), told["shape"][-1]
+        frame, separator, (pictures, problems) = new(Path(path), column, size, written)
+        x, copy = lambda rows: pictures[torch.from_numpy(rows)], lambda: (frame, separator)
+    good = np.array([not problem for problem in problems])
+    if not good.any():
+        raise DataError(f"{path} must have a row that can be read, got: {problems[0]}")
+    return NewRows(frame, problems, good, x, copy, written)
+
+
+def with_targets(
+    path: str, told: Mapping[str, Any], settings: Namespace
+) -> tuple[Part, dict[str, Any]]:
+    """The rows of a file that can be read and have a target; which these are, and how written."""
+    rows, target = rows_of(path, told, settings), told["target"]
+    if target not in rows.frame.columns:
+        raise DataError(f"{path} must have the target {target!r} to be evaluated on")
+    good = rows.good & rows.frame[target].notna().to_numpy()
+    if not good.any():
+        raise DataError(f"{path} must have a row that can be read, got: no target")
+    if not good.all():
+        note(f"rows left out because they cannot be read or have no target: {(~good).sum()}")
+    places = tuple((np.flatnonzero(good) + 1).tolist())
+    part = Part(rows.x(good), task_of(told).encode(rows.frame[good][target]))
+    return part, {"source": path, "places": places, "written": rows.written}
 
 
 def data_settings(settings: Namespace) -> dict[str, Any]:

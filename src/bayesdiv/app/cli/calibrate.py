@@ -7,7 +7,6 @@ from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
-from bayesdiv.app.new_rows import with_targets
 from bayesdiv.app.settings import reloaded, restore, task_of
 from bayesdiv.calibration import Levels
 
@@ -34,7 +33,7 @@ def calibrate(settings: Namespace) -> None:
     folder, name = Path(settings.run), "new" if settings.new else "test"
     experiment, told = restore(folder, settings.data)
     if settings.new is not None:
-        (x, y), _ = with_targets(settings.new, told, options.written_of(settings, told["data"]))
+        (x, y), _ = options.with_targets(settings.new, told, settings)
     else:
         x, y = reloaded(told, settings.run).test
     with runs.owned(folder):

@@ -42,7 +42,7 @@ def parser() -> Command:
         "Train several losses on the same splits with several seeds, and print one table with "
         "simple scikit-learn models for comparison.",
         "bayesdiv compare concrete.csv --target strength --divergences KL JSA:0.3 deterministic",
-        options.DATA | {"--out": out},
+        {"--out": out},
     )
     options.add_data(command)
     command.add_argument(

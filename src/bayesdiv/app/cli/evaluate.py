@@ -11,7 +11,6 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics
 from bayesdiv.app.data.files import KNOWN
 from bayesdiv.app.experiment import evaluate as measured
-from bayesdiv.app.new_rows import with_targets
 from bayesdiv.app.report import reading
 from bayesdiv.app.report.page import on_runs
 from bayesdiv.metrics import LEVEL
@@ -34,7 +33,7 @@ def parser() -> Command:
 
 def evaluate(settings: Namespace) -> None:
     """Compute and print the metrics of a run."""
-    path = None if settings.out is None else options.page_path(settings)
+    path = None if settings.out is None else options.page_path(settings.out)
     run = reading.read([Path(settings.run)], settings.data)[0]
     new: dict[str, Any] = {}
     if settings.new is None:
@@ -42,13 +41,10 @@ def evaluate(settings: Namespace) -> None:
         parts = {"validation": one.splits.validation, "test": one.splits.test}
         print_metrics({k: measured(run.experiment, one.splits, p) for k, p in parts.items()})
     else:
-        written = options.written_of(settings, run.settings["data"])
-        part, places = with_targets(settings.new, run.settings, written)
-        new = {"part": part, "predictive": run.experiment.predict(part.x), "places": places}
-        new |= {"source": settings.new, "written": written}
+        part, new = options.with_targets(settings.new, run.settings, settings)
+        new |= {"part": part, "predictive": run.experiment.predict(part.x)}
         print_metrics({"new": run.task.measured(new["predictive"], part.y)}, settings.new)
     if "coverage" in run.task.metrics:  # of the intervals of this level
         note(*unserved(run.experiment.calibration, LEVEL))
     if path is not None:
-        one = replace(reading.tested(run), **new)
-        options.write_page(path, on_runs([run], [one]))
+        options.write_page(path, on_runs([run], [replace(reading.tested(run), **new)]))

@@ -110,13 +110,10 @@ def columns_of(encoder: Encoder) -> list[Column]:
 def _change(experiment: Experiment, splits: Splits, weights: Weights) -> str:
     """The validation NLL of the run beside that of the file."""
     x, y = splits.validation
-    kept = experiment.calibrated(
-        predict_at(experiment.model, experiment.likelihood, x, weights, batch_size=512)
-    )
-    each = (found.log_prob(y).double().mean().item() for found in (experiment.predict(x), kept))
-    before, after = (-found for found in each)
-    shown = before + splits.task.log_scale, after + splits.task.log_scale
+    kept = predict_at(experiment.model, experiment.likelihood, x, weights, batch_size=512)
+    both = experiment.predict(x), experiment.calibrated(kept)
+    before, after = (splits.task.log_scale - p.log_prob(y).double().mean().item() for p in both)
     return (
-        f"validation NLL: {shown[0]:.4f} of the run, {shown[1]:.4f} of the file "
+        f"validation NLL: {before:.4f} of the run, {after:.4f} of the file "
         f"({after - before:+.4f} nats per row)"
     )

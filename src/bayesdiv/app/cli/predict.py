@@ -2,17 +2,19 @@
 
 import itertools
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas import DataFrame
 
 from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.files import KNOWN
-from bayesdiv.app.new_rows import rows_of
 from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.training import unlike
 
@@ -44,8 +46,7 @@ def predict(settings: Namespace) -> None:
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name or remove it")
     experiment, told = restore(Path(settings.run))
-    written = options.written_of(settings, told["data"])
-    rows = rows_of(settings.data, told, written)
+    rows = options.rows_of(settings.data, told, settings)
     problems, good = rows.problems, rows.good
     x = rows.x(good)
     columns: dict[str, Any] = task_of(told).columns(experiment.predict(x), settings.level)
@@ -53,15 +54,9 @@ def predict(settings: Namespace) -> None:
     if unusual is not None:
         columns["unlike_training"] = unusual
     copy, separator = rows.copy()
-    for name, values in columns.items():  # nothing in the rows that could not be read
-        found = np.asarray(values)
-        fractions = found.dtype.kind == "f"
-        columns[name] = np.full(len(good), np.nan) if fractions else np.full(len(good), "", object)
-        columns[name][good] = found.tolist()
-    added = _renamed({**columns, "problem": problems}, copy.columns)
-    for name, values in added.items():
-        copy[name] = values
-    text = copy.to_csv(index=False, sep=separator, decimal=written.decimal or ".")
+    added = _added(columns, copy, good)
+    copy[added[-1]] = problems
+    text = copy.to_csv(index=False, sep=separator, decimal=rows.written.decimal or ".")
     runs.write(out, text.encode())
     count = "1 row" if len(good) == 1 else f"{len(good)} rows"
     by = calibrated.named(experiment.calibration)
@@ -80,13 +75,14 @@ def predict(settings: Namespace) -> None:
         )
 
 
-def _renamed(columns: Mapping[str, Any], there: Iterable[str]) -> dict[str, Any]:
-    """The columns to add, with a number after the name of each that the table has already."""
-    there = set(there)
-    found: dict[str, Any] = {}
-    for name, values in columns.items():
-        numbered = (f"{name}_{k}" for k in itertools.count(2))
-        taken = there | found.keys() | (columns.keys() - {name})
-        free = next(each for each in itertools.chain([name], numbered) if each not in taken)
-        found[free] = values
-    return found
+def _added(columns: Mapping[str, Any], table: DataFrame, good: NDArray[np.bool_]) -> list[str]:
+    """Add columns for the good rows, and one for problems; a number follows a taken name."""
+    added: list[str] = []
+    for name in (*columns, "problem"):
+        taken = {*table.columns, *(columns.keys() - {name})}
+        numbered = itertools.chain([name], (f"{name}_{k}" for k in itertools.count(2)))
+        added.append(next(each for each in numbered if each not in taken))
+        found = pd.Series(np.asarray(columns.get(name, good[good])), table.index[good])
+        kept = found if found.dtype.kind == "f" else found.astype(object)
+        table[added[-1]] = kept.reindex(table.index)  # nothing where a row could not be read
+    return added

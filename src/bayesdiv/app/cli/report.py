@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors
-from bayesdiv.app.options import MOVED, add_page, page_path, write_page
+from bayesdiv.app.options import MOVED, page_path, write_page
 from bayesdiv.app.report.page import page
 
 
@@ -17,13 +17,13 @@ def parser() -> Command:
         {"--data": MOVED},
     )
     command.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
-    add_page(command, "report.html")
+    command.add_argument("--out", "-o", default="report.html", help="file for the page")
     return command
 
 
 def report(settings: Namespace) -> None:
     """Write the page and say where."""
-    path = page_path(settings)
+    path = page_path(settings.out)
     folders = [Path(run) for run in settings.runs]
     with errors.status("reading and predicting"):
         content = page(folders, data=settings.data)

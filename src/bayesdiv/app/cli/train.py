@@ -19,7 +19,6 @@ def parser() -> Command:
     command = Command(
         "Train one network and write a run. If it is stopped, the same command resumes it.",
         "bayesdiv train diabetes --divergence JSA:0.3 --out runs/diabetes",
-        options.DATA,
     )
     options.add_data(command)
     command.add_argument(OPTION, help="YAML file with any of these settings")

@@ -49,8 +49,7 @@ def parser() -> Command:
         "result is a run. With --search optuna, trials run one by one; if that is stopped, the "
         "same command resumes it.",
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",
-        options.DATA
-        | {
+        {
             "--search": "population or optuna; if not given, a population for tables, and optuna "
             "for images or with --storage",
             "--storage": "URL of a database shared with other machines (default: a file in the "
