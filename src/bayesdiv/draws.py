@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,12 +23,12 @@ from bayesdiv.compute.devices import (
     on_cpu,
     on_gpu,
     recording,
+    traced,
 )
 from bayesdiv.compute.noise import Dtype
 from bayesdiv.compute.streams import turn
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
-from bayesdiv.model.chain import chained
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors import MeanField
 
@@ -42,6 +42,8 @@ Outputs = Callable[[Any], Tensor]
 # are then faster than a batch of draws, whose outputs leave the cache and whose convolutions
 # `torch.vmap` turns into grouped ones: twice as fast at once, nine times with many rows.
 BUSY = 1 << 13
+# Layers that take numbers one by one, and draw nothing at random.
+_ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus)
 _HOOKS = "torch.vmap has no rule for hooks on saved tensors, which gradient checkpointing uses"
 _log = logging.getLogger("bayesdiv.draws")
 # Whether `torch.vmap` has a rule for every part of a model, by its mode, training or not.
@@ -108,8 +110,7 @@ class _NoRule(RuntimeError):
 class Looped(Over):
     """One draw after the other, for networks that `torch.vmap` has no rule for (batch norm, LSTM).
 
-    In training, the gradients of each draw are computed before the next draw, so memory does not
-    grow with the draws.
+    In training, each is differentiated before the next, so memory does not grow with the draws.
     """
 
     chunk: int | None = field(default=1, init=False, repr=False)
@@ -183,14 +184,12 @@ def draws(
         over: how several draws are run; None is the faster for this network and device: `Looped()`
             for convolutions on a CPU, for those on a GPU over inputs with channels last and where
             `torch.vmap` has no rule, `Vectorized()` otherwise.
-        outputs: the tensor out of what the model returns; None takes the tensor itself, or
-            its `logits`.
+        outputs: the tensor out of what the model returns; None takes itself, or its `logits`.
         modules: the Bayesian ones of the model, if they are known already.
 
     Examples:
-        >>> from torch.distributions import Normal
-        >>> from bayesdiv import Prior, bayesianize
-        >>> net = bayesianize(nn.Linear(3, 1), Prior(Normal, loc=0.0, scale=1.0))
+        >>> from bayesdiv import FanIn, bayesianize
+        >>> net = bayesianize(nn.Linear(3, 1), FanIn())
         >>> draws(net, torch.ones(5, 3), draw_weights(net, samples=10)).shape
         torch.Size([10, 5, 1])
     """
@@ -203,15 +202,14 @@ def draws(
         with using(modules, drawn):
             return take(called(model, inputs))
 
-    several = len(weights[0]) > 1 or not _single(weights)
-    if several and outputs is None and over in (None, Vectorized()):
+    single = weights[0].dim() == 2
+    if (len(weights[0]) > 1 or not single) and outputs is None and over in (None, Vectorized()):
         found = chained(model, weights[0], inputs)
         if found is not None:
             return found
     if len(weights[0]) == 1:
         return run(*(w.squeeze(0) for w in weights)).unsqueeze(0)
-    if over is None:
-        over = way(model, inputs, single=_single(weights))
+    over = way(model, inputs, single=single) if over is None else over
     return _at_once_or_loop(model, run, weights) if over is None else over(run, weights)
 
 
@@ -266,14 +264,9 @@ def busy(inputs: Inputs) -> bool:
     return watched and sum(tensor.numel() for tensor in tensors) > BUSY
 
 
-def _single(weights: Weights) -> bool:
-    """Whether each draw is one network: trials are a batch of them in any case."""
-    return weights[0].dim() == 2
-
-
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if compiling() or not _single(weights) or recording(weights[0]):
+    if compiling() or recording(weights[0]):
         return Vectorized()(run, weights)
     if _known(model):
         try:
@@ -281,18 +274,18 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
         except _NoRule:  # such as checkpointing that was switched on meanwhile
             _has_rules.pop(model)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
-    cards = [weights[0].device] if on_gpu(weights[0]) else []
+    card = weights[0].device if on_gpu(weights[0]) else None
     before = [
         (owner, name, tensor, tensor.clone())
         for owner in model.modules()
         for name, tensor in owner._buffers.items()
         if tensor is not None and tensor.numel()
     ]
-    random = torch.get_rng_state()
-    on_cards = [torch.cuda.get_rng_state(card) for card in cards]
+    random = torch.get_rng_state(), None if card is None else torch.cuda.get_rng_state(card)
+    modes = _has_rules.setdefault(model, {})
     try:
         outputs = Vectorized()(run, weights)
-        _has_rules.setdefault(model, {})[model.training] = True
+        modes[model.training] = True
         return outputs
     except _NoRule as error:
         _log.info(
@@ -300,15 +293,15 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
             type(model).__name__,
             " ".join(str(error.__cause__).split())[:200],
         )
-    _has_rules.setdefault(model, {})[model.training] = False
+    modes[model.training] = False
     with torch.no_grad():
         for owner, name, tensor, value in before:
             owner._buffers[name] = tensor
             if not torch.equal(tensor, value):
                 tensor.copy_(value)
-    torch.set_rng_state(random)
-    for card, state in zip(cards, on_cards, strict=True):
-        torch.cuda.set_rng_state(state, card)
+    torch.set_rng_state(random[0])
+    if random[1] is not None:
+        torch.cuda.set_rng_state(random[1], weights[0].device)
     return Looped()(run, weights)
 
 
@@ -321,3 +314,45 @@ def all_random(model: nn.Module) -> bool:
     modules = bayesian_modules(model)
     known = {id(p) for m in modules for part in (m.posterior, m.prior) for p in part.parameters()}
     return bool(modules) and all(id(parameter) in known for parameter in model.parameters())
+
+
+def chained(model: nn.Module, weights: Tensor, x: object) -> Tensor | None:
+    """Outputs of each draw and trial, (draws, trials…, rows, outputs); None for other networks.
+
+    The weights are (draws, trials…, weights), the rows (trials…, rows, columns). For a network of a
+    few units, `torch.vmap` takes longer than the products themselves.
+    """
+    if not isinstance(x, Tensor) or type(model) is not Bayesian or not _is_chain(model):
+        return None
+    usual = x.dtype == weights.dtype == model.dtype and autocast_dtype(x.device) is None
+    if not usual or traced() or x.shape[:-2] != weights.shape[1:-1] or x.dim() != weights.dim():
+        return None
+    flat = weights.flatten(0, -2)
+    pairs = zip(model.layout.entries, flat.split(model.layout.sizes, -1), strict=True)
+    shaped = ((entry.names, piece.reshape(len(flat), *entry.shape)) for entry, piece in pairs)
+    model.put({name: tensor for names, tensor in shaped for name in names})
+    try:
+        outputs = x.expand(len(weights), *x.shape).reshape(len(flat), *x.shape[-2:])
+        for layer in cast(nn.Sequential, model.module):
+            if type(layer) is not nn.Linear:
+                outputs = layer(outputs)
+            elif layer.bias is None:
+                outputs = outputs @ layer.weight.mT
+            else:
+                outputs = layer.bias.unsqueeze(1).baddbmm(outputs, layer.weight.mT)
+    finally:
+        model.put(None)
+    return outputs.reshape(*weights.shape[:-1], *outputs.shape[1:])
+
+
+def _is_chain(model: Bayesian) -> bool:
+    """Whether all layers are known, without hooks, and all their weights random."""
+    layers = [*model.module.children()]
+    parts = (model, model.module, *layers)
+    return (
+        type(model.module) is nn.Sequential
+        and all(type(layer) is nn.Linear or type(layer) in _ELEMENTWISE for layer in layers)
+        and next(model.module.parameters(), None) is None
+        and not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+        and not any(part._backward_hooks or part._backward_pre_hooks for part in parts)
+    )

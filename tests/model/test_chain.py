@@ -6,8 +6,8 @@ from torch import nn
 from torch.func import functional_call
 
 import bayesdiv as bd
+from bayesdiv.draws import chained
 from bayesdiv.model.bayesian import stacked
-from bayesdiv.model.chain import chained
 
 
 def network(bias: bool = True) -> nn.Sequential:
