@@ -60,21 +60,18 @@ def predict(
         model: the trained model; it is in evaluation mode during the call.
         likelihood: the one it was trained with.
         x: inputs: a tensor or an array, a tuple of arguments, a mapping of named ones, or a loader
-            of torch. If a tensor requires a gradient, the prediction can be differentiated with
-            respect to it, for the same weights.
+            of torch. By a tensor that requires a gradient, the prediction can be differentiated.
         samples: weight draws to average over.
         over: how several draws are run, see `draws`.
         batch_size: rows at a time, for data that does not fit into memory at once.
         outputs: the tensor out of what the model returns, see `draws`.
         unpack: from what a loader yields to inputs and targets, see `fit`; None takes the first of
             a pair, or the whole of anything else.
-        seed: makes every call draw the same weights, in any thread; None draws from torch's
-            generator, which `torch.manual_seed` sets.
+        seed: makes every call draw the same weights, in any thread; None is torch's generator.
 
     Examples:
         >>> import bayesdiv as bd
-        >>> from torch.distributions import Normal
-        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.Prior(Normal, loc=0.0, scale=1.0))
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
         >>> bd.predict(net, bd.Gaussian(), torch.zeros(5, 3)).mean.shape
         torch.Size([5])
     """
@@ -114,8 +111,7 @@ def predict_at(
 
     Examples:
         >>> import bayesdiv as bd
-        >>> from torch.distributions import Normal
-        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.Prior(Normal, loc=0.0, scale=1.0))
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
         >>> weights = bd.draw_weights(net, samples=100)
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), weights).samples
         100
@@ -135,9 +131,10 @@ def predict_at(
 
 def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inputs], bool]:
     """The inputs as tensors, a loader's where the model is; whether a gradient by them is asked."""
-    found = [] if isinstance(x, DataLoader) else [tree_map_only(np.ndarray, _tensor, x)]
+    loads = isinstance(x, DataLoader)
+    found = [] if loads else [tree_map_only(np.ndarray, _tensor, x)]
     device = next(iter(model.parameters()), torch.empty(0)).device
-    for batch in x if isinstance(x, DataLoader) else ():
+    for batch in x if loads else ():
         paired = isinstance(batch, list | tuple) and len(batch) < 3
         inputs = unpack(batch)[0] if unpack is not None else batch[0] if paired else batch
         found.append(tree_map_only(Tensor, lambda t: t.to(device), inputs))
@@ -191,12 +188,8 @@ def _outputs(
             parts.append(tree_map_only(Tensor, cut, x))
     if over is None and busy(parts[0]) and all_random(model):
         over = Looped()  # draw by draw where one of them keeps a CPU busy
-    return torch.cat(
-        [
-            torch.cat([draws(model, part, weights, over, outputs) for part in parts], axis + 1)
-            for weights in groups
-        ]
-    )
+    each = ([draws(model, part, weights, over, outputs) for part in parts] for weights in groups)
+    return torch.cat([torch.cat(rows, axis + 1) for rows in each])
 
 
 def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
@@ -204,11 +197,9 @@ def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
     # Whatever the rows: as many numbers in another number of pieces would be other noise, and the
     # same row would have another prediction in a larger table.
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
-    if not on_cpu(device) or not all_random(model):
-        few = max(1, ROOM // max(1, weights))
-    else:
-        few = CACHE // max(1, weights)
-        few = few if few >= FEWEST else 1
+    cached = on_cpu(device) and all_random(model)
+    few = (CACHE if cached else ROOM) // max(1, weights)
+    few = 1 if cached and few < FEWEST else max(1, few)
     # By whole rounds, which reach all members of the largest ensemble equally.
     posteriors = [module.posterior for module in bayesian_modules(model)]
     members = max([q.members for q in posteriors if isinstance(q, Mixture)], default=1)

@@ -52,22 +52,20 @@ class Objective(nn.Module):
 
         total = -1/(S|b|) Σ_s Σ_i log p(y_i | x_i, w_s) + λ/N · Σ_weights D(q ‖ p)
 
-    This is the paper's minibatch loss divided by the batch size: learning rates do not depend on
-    the batch, and the mean over the batches of an epoch is the loss of the whole data.
+    This is the paper's minibatch loss divided by the batch size, on which learning rates then do
+    not depend.
 
     Args:
         likelihood: from outputs to a distribution of the targets.
         divergence: what holds the posterior near the prior.
         num_data: how many training examples there are.
-        strength: λ, a number, a `WarmUp` or a `Constraint`; with 1 and KL the negative ELBO. A
-            tensor gives each trial of a stack its own.
+        strength: λ, a number, one per trial, a `WarmUp` or a `Constraint`; 1 and KL: the ELBO.
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
         over: how several draws are run, see `draws`. One after the other or in chunks, the
             gradients of each are formed before the next is drawn, so that memory does not grow with
             the draws; a second derivative, and one by the inputs, then needs `Vectorized()`.
-        outputs: the tensor out of what the model returns; None takes the tensor itself, or its
-            `logits`.
+        outputs: the tensor out of what the model returns; None takes itself, or its `logits`.
 
     Examples:
         >>> from bayesdiv import JSA, Gaussian
@@ -89,16 +87,13 @@ class Objective(nn.Module):
     ) -> None:
         super().__init__()
         if type(likelihood).__module__ == "torch.nn.modules.loss":
-            raise TypeError(
-                "likelihood must map outputs to a distribution, as Classes() and Gaussian() do, "
-                f"got the loss {likelihood}"
-            )
+            told = f"a distribution, as Classes() and Gaussian() do, got the loss {likelihood}"
+            raise TypeError(f"likelihood must map outputs to {told}")
         if divergence is not None and not isinstance(divergence, Divergence):
             raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
-        if num_data < 1:
-            raise ValueError(f"num_data must be at least 1, got {num_data}")
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}")
+        for name, value in {"num_data": num_data, "samples": samples}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         self.likelihood = likelihood
         self.divergence = KL() if divergence is None else divergence
         self.divergence_given = divergence is not None  # and not the default
@@ -324,9 +319,7 @@ class Objective(nn.Module):
         """The mean over the examples of the batch, (draws, trials…)."""
         wanted = conditional.batch_shape[1:] + conditional.event_shape
         if y.shape != wanted:
-            raise ValueError(
-                f"targets must have shape {tuple(wanted)}, one per prediction, got {tuple(y.shape)}"
-            )
+            raise ValueError(f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}")
         if isinstance(conditional, Bernoulli):
             y = y.to(conditional.logits.dtype)
         own = self.likelihood if isinstance(self.likelihood, Likelihood) else None
@@ -344,9 +337,9 @@ class Objective(nn.Module):
 class LossModule(nn.Module):
     """Model and objective as one module whose forward pass is the loss, so gradients synchronise.
 
-    `fit` trains, wraps and compiles it, and `DistributedDataParallel` and `fully_shard` accept it:
-    only its forward pass reads parameters. Per-weight values of the prior become frozen parameters,
-    so that they are sharded too. Give every process its own seed to draw its own weights.
+    `fit` trains it, and `DistributedDataParallel` and `fully_shard` accept it: only its forward
+    pass reads parameters. Per-weight values of the prior become frozen parameters, so that they are
+    sharded too. Give every process its own seed to draw its own weights.
 
     Examples:
         >>> from bayesdiv import Gaussian

@@ -1,5 +1,6 @@
 """Natural-gradient steps for mean and scale of a Gaussian posterior, under any divergence."""
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,16 +42,14 @@ class Natural(Optimizer):
         lr: η. Where `damping` outweighs the curvature, η/damping is a plain learning rate.
         momentum: share of the past in ḡ.
         rate: the smallest ρ.
-        memory: steps for which the first precision counts; about N/(λ · batch size) of them are
-            needed until the mean of G outweighs its noise.
+        memory: steps for which the first precision counts.
         damping: added to the curvature in the step of the means; the optimum stays the same.
         clip: bound of a mean's step before η, per weight.
         widest: bound of the scale, such as the prior's: noise in G lets single scales wander.
         warm_up: steps over which η rises.
         others_lr: learning rate of the other parameters; None is `lr`.
         others_decay: weight decay of the other parameters.
-        transform: applied to `advance` once, such as `torch.compile`, which on a GPU makes the step
-            one pass over the parameters.
+        transform: applied to `advance` once, such as `torch.compile`: on a GPU then one pass.
 
     Examples:
         >>> import bayesdiv as bd
@@ -91,20 +90,17 @@ class Natural(Optimizer):
         posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
         if not posteriors:
             raise ValueError("Natural needs a module with a MeanField posterior, got none")
-        defaults = {"lr": lr, "momentum": momentum, "warm_up": warm_up, "capturable": True}
         natural = {"num_data": num_data, "strength": strength, "rate": rate, "memory": memory}
         natural |= {"damping": damping, "clip": clip, "widest": widest}
-        groups: list[dict[str, Any]] = [
-            {"params": [posterior.loc, posterior.rho], **natural} for posterior in posteriors
-        ]
+        groups: list[dict[str, Any]] = [{"params": [q.loc, q.rho], **natural} for q in posteriors]
         taken = {id(parameter) for group in groups for parameter in group["params"]}
         every = dict.fromkeys(p for module in modules for p in module.parameters())
         others = [p for p in every if id(p) not in taken and p.requires_grad]
         if others:
-            own_lr = lr if others_lr is None else others_lr
             # A separate tensor, since a schedule changes the one of each group in place.
-            own_lr = own_lr.clone() if isinstance(own_lr, Tensor) else own_lr
-            groups.append({"params": others, "lr": own_lr, "weight_decay": others_decay})
+            own = copy.deepcopy(lr if others_lr is None else others_lr)
+            groups.append({"params": others, "lr": own, "weight_decay": others_decay})
+        defaults = {"lr": lr, "momentum": momentum, "warm_up": warm_up, "capturable": True}
         super().__init__(groups, defaults)
         self._advance = advance if transform is None else transform(advance)
 
@@ -237,9 +233,7 @@ class Cosine:
 
     def __post_init__(self) -> None:
         if not 0 <= self.warm_up < self.steps:
-            raise ValueError(
-                f"warm_up must be at least 0 and below steps, got {self.warm_up} of {self.steps}"
-            )
+            raise ValueError(f"warm_up must be at least 0 and below steps, got {self}")
 
     def __call__(self, step: int) -> float:
         """The factor of a step, counted from 0."""
