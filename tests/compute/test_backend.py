@@ -182,7 +182,7 @@ def learned_prior():
         pytest.param(bd.JSG(torch.tensor(0.3)), PRIOR, None, id="learned alpha"),
         pytest.param(bd.JSA(0.3), PRIOR, bd.Exact(nodes=40), id="chosen nodes"),
         pytest.param(bd.JSA(0.004), PRIOR, None, id="no table"),
-        pytest.param(bd.Renyi(0.5), PRIOR, None, id="no one pass"),
+        pytest.param(bd.ChiSquared(), PRIOR, None, id="no one pass"),
         pytest.param(bd.KL(), Normal(torch.zeros(2, 1), 1.0), None, id="more axes"),
         pytest.param(bd.KL(), Normal(0.0, torch.tensor(1.0).double()), None, id="other dtype"),
     ],

@@ -13,7 +13,6 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
-from torch.linalg import vecdot
 
 from bayesdiv.compute.devices import compiling, traced
 from bayesdiv.compute.reference import Total, TotalRule
@@ -92,20 +91,13 @@ class Table(NamedTuple):
         """The sum over a block and its derivatives: `look_up` with fewer passes."""
         away = loc - prior_loc
         root = _inverse_length(prior_scale, scale).copysign_(away)
-        distance = away.mul_(root).clamp_(max=FARTHEST)
         eta = scale.log().sub_(prior_scale.log() + LOWEST).clamp_(0, HIGHEST - LOWEST)
-        off, node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(eta, distance)
-        # `dot` loses a digit over many weights, which in these small corrections does no harm.
-        dot = torch.dot if loc.dim() == 1 else vecdot
-        first = dot(eta, by_eta) + dot(off, by_distance)
-        by_eta.addcmul_(eta_twice, eta).addcmul_(both, off)
-        by_distance.addcmul_(both, eta).addcmul_(distance_twice, off)
-        # The mean of a derivative at the node and here, times the way, to second order.
-        value = node.sum(-1) + 0.5 * (first + dot(eta, by_eta) + dot(off, by_distance))
+        distance = away.mul_(root).clamp_(max=FARTHEST)
+        value, by_eta, by_distance = self._at(eta, distance)
         by_loc = by_distance.mul_(root)
         # ∂D/∂scale = -D scale / (scale² + prior_scale²), with the sign of the root twice.
         by_scale = by_eta.div_(scale).addcmul_(by_loc, distance.mul_(root.mul_(scale)), value=-1)
-        return Total(value.clamp(0.0, loc.shape[-1] * self.bound), by_loc, by_scale)
+        return Total(value.sum(-1).clamp(0.0, loc.shape[-1] * self.bound), by_loc, by_scale)
 
     def look_up(self, block: Standard, _: float | Tensor) -> Terms:
         """Value and derivatives of a block, by the second-order polynomial of the nearest node."""
@@ -113,30 +105,30 @@ class Table(NamedTuple):
         ratio = ratio.clamp(max=WIDEST)
         # With the sign of δ on the root, |δ| and sign(δ) need no passes of their own.
         root = torch.copysign((ratio * ratio).add_(1).rsqrt(), delta)
-        distance = (delta * root).clamp(max=FARTHEST)
         eta = ratio.log().clamp(LOWEST, HIGHEST).sub_(LOWEST)
-        off, node, by_eta, by_distance, eta_twice, both, distance_twice = self._at(eta, distance)
-        # Half of the second-order step on each derivative gives the value, the whole the
-        # derivative. Within torch.func not in place, for which it has no rule and warns.
-        transformed = traced() and not compiling()
-        add = Tensor.addcmul if transformed else Tensor.addcmul_
-        eta_step = add(eta_twice * eta, both, off)
-        distance_step = add(both * eta, distance_twice, off)
-        value = torch.addcmul(node, eta, by_eta.add(eta_step, alpha=0.5))
-        value = add(value, off, by_distance.add(distance_step, alpha=0.5))
-        by_distance = distance_step.add_(by_distance)
+        distance = (delta * root).clamp(max=FARTHEST)
+        value, by_eta, by_distance = self._at(eta, distance)
         share = (ratio * root).square()  # r²/(1+r²)
-        by_eta = add(eta_step.add_(by_eta), by_distance * distance, share, value=-1)
+        by_eta = torch.addcmul(by_eta, by_distance * distance, share, value=-1)
         return Terms(value.clamp(0.0, self.bound), by_distance.mul_(root), by_eta)
 
-    def _at(self, eta: Tensor, distance: Tensor) -> tuple[Tensor, ...]:
-        """How far D is from the nearest nodes, and their numbers; η becomes how far it is."""
+    def _at(self, eta: Tensor, distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Value and derivatives by η, which is counted from the table's edge and lost, and D."""
         row, column = (eta * STEPS).round_(), (distance * (COLUMNS / FARTHEST)).round_()
         # Of NaN any node, as what is read is multiplied by NaN.
         index = torch.add(column, row, alpha=COLUMNS + 1).int().clamp(0, NODES - 1)
         eta.sub_(row, alpha=1 / STEPS)
         off = distance.sub(column, alpha=FARTHEST / COLUMNS)
-        return off, *self.numbers.index_select(1, index.reshape(-1)).view(-1, *index.shape)
+        read = self.numbers.index_select(1, index.reshape(-1)).view(-1, *index.shape)
+        value, by_eta, by_distance, eta_twice, both, distance_twice = read
+        # The mean of a derivative at the node and here, times the way, to second order. Within
+        # torch.func not in place, for which it has no rule and warns.
+        add = Tensor.addcmul if traced() and not compiling() else Tensor.addcmul_
+        value = add(add(value, eta, by_eta, value=0.5), off, by_distance, value=0.5)
+        by_eta = add(add(by_eta, eta_twice, eta), both, off)
+        by_distance = add(add(by_distance, both, eta), distance_twice, off)
+        value = add(add(value, eta, by_eta, value=0.5), off, by_distance, value=0.5)
+        return value, by_eta, by_distance
 
 
 def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:

@@ -2,22 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence, Points
-from bayesdiv.divergence.gaussian import (
-    Standard,
-    Terms,
-    close_to_one,
-    minus_log1p_near,
-    one_pass,
-)
+from bayesdiv.divergence.base import Divergence, Number, Points
+from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
 from bayesdiv.divergence.kl import KL
 
 
@@ -108,19 +101,10 @@ class TotalVariation(Divergence):
         return ()
 
 
-@closed_form.register(Renyi, Normal, Normal)
-def _(divergence: Renyi, q: Normal, p: Normal) -> Tensor:
-    return one_pass(partial(_renyi, order=divergence.alpha), q, p)
-
-
-@closed_form.register(TotalVariation, Normal, Normal)
-def _(_: TotalVariation, q: Normal, p: Normal) -> Tensor:
-    return one_pass(_total_variation, q, p)
-
-
-def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
+def _renyi(block: Standard, alpha: Number) -> Terms:
     """Log v / 2(1-α) - log r + α δ²/2v, v = (1-α) r² + α; infinite where v ≤ 0."""
     delta, ratio, excess = block
+    order = cast(float, alpha)
     rest = 1 - order
     log_square, widest = 2 * ratio.log(), torch.finfo(ratio.dtype).max ** 0.48
     # Cut off where the square still is a number; distance and logarithms follow.
@@ -156,7 +140,7 @@ def _renyi(block: Standard, _: float | Tensor, order: float) -> Terms:
     )
 
 
-def _total_variation(block: Standard, _: float | Tensor) -> Terms:
+def _total_variation(block: Standard, _: Number) -> Terms:
     """Mass of the narrower side minus that of the wider between the roots of log q = log p."""
     delta, ratio, excess = block
     swap = ratio > 1
@@ -193,10 +177,14 @@ def _total_variation(block: Standard, _: float | Tensor) -> Terms:
 def _between(low: Tensor, high: Tensor) -> Tensor:
     """Mass of N(0, 1) between two points, from the tail nearer to both."""
     flip = torch.where(low > 0, -1.0, 1.0).to(low)
-    low, high = torch.minimum(flip * low, flip * high), torch.maximum(flip * low, flip * high)
-    below_high, below_low = (torch.special.ndtr(x) for x in (high, low))
+    ends = torch.stack([flip * low, flip * high])
+    below_low, below_high = (torch.special.ndtr(x) for x in (ends.amin(0), ends.amax(0)))
     return torch.sub(below_high, below_low)
 
 
 def _bell(x: Tensor) -> Tensor:
     return (-0.5 * x * x).exp() / math.sqrt(2 * math.pi)
+
+
+closed_form.register(Renyi, Normal, Normal)(OnePass(_renyi))
+closed_form.register(TotalVariation, Normal, Normal)(OnePass(_total_variation))
