@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
-from bayesdiv.app.report.markup import Html, Values, chart, charts, note, rows, section
+from bayesdiv.app.report.markup import Html, Values, chart, charts, rows, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.report.scores import BINS
 from bayesdiv.app.rounding import rounded
@@ -27,21 +27,7 @@ def sections(known: Sequence[Tested]) -> list[Html]:
         risks += rows({"share answered": share, "error rate": risk}, run=one.run.name)
     said = "error rate of the rows it is surest of"
     risk_chart = chart("Risk against coverage", said, risks, "risk", y="error rate")
-    drawn, aside = [calibration(pairs), risk_chart], ""
-    if len(_classes_of(known[0])) == 2:
-        values, areas = [], []
-        try:
-            for one in known:
-                curve = metrics.roc(one.predictive, one.y)
-                up, across = map(_thinned, (curve.true_positive_rate, curve.false_positive_rate))
-                columns = {"false positive rate": across, "true positive rate": up}
-                values += rows(columns, run=one.run.name)
-                area = metrics.auroc(one.predictive, one.y).item()
-                areas.append(f"{area:.2f} ({one.run.name})")
-            said = f"area under the curve {', '.join(areas)}"
-            drawn.append(chart("ROC curve", said, values, "roc"))
-        except ValueError as error:  # a class that the test part has none of
-            aside = note(f"There is no ROC curve: {error}.")
+    drawn = [calibration(pairs), risk_chart]
     said = "a class (row) and what it was called (column); shades are shares of the class"
     if len(_classes_of(known[0])) > MOST_CLASSES:
         said = "mistakes alone: a class (row) and what it was called (column)"
@@ -49,7 +35,7 @@ def sections(known: Sequence[Tested]) -> list[Html]:
         names, title = _classes_of(one), f"Confusion: {one.run.label}"
         values = confused(metrics.confusion(one.predictive, one.y), names)
         drawn.append(chart(title, said, values, "confusion", names=names))
-    return [section("Calibration and mistakes", aside, charts(*drawn))]
+    return [section("Calibration and mistakes", charts(*drawn))]
 
 
 def _classes_of(one: Tested) -> tuple[str, ...]:

@@ -129,6 +129,19 @@
     const every = values.map((value) => value[name]).filter(Number.isFinite);
     return [Math.min(...every), Math.max(...every)];
   };
+  // Values many times apart go on a logarithmic axis.
+  const apart = ([low, high]) => ({ type: 0 < 30 * low && 30 * low < high ? "log" : "linear" });
+  // The ends of an axis on which one curve that begins far off does not flatten the rest.
+  const usual = (values, name) => {
+    const curves = {};
+    for (const value of values)
+      if (Number.isFinite(value[name])) (curves[`${value.run} ${value.part}`] ??= []).push(value[name]);
+    const every = Object.values(curves).map((curve) => curve.sort((a, b) => a - b));
+    const low = Math.min(...every.map((curve) => curve[0]));
+    const high = Math.max(...every.map((curve) => curve[curve.length >> 1]));
+    const top = Math.min(Math.max(...every.map((curve) => curve.at(-1))), low + 2 * (high - low) + 1e-6 * Math.abs(low) + 1e-12);
+    return [low - 0.05 * (top - low), top];
+  };
   const diagonal = (across, up, dots) => {
     const [x, y] = [unit(across), unit(up)];
     const line = [guide(x, y, [0, 0], [1, 1]), marks("line", x, y)];
@@ -156,22 +169,20 @@
       diagonal("confidence", "accuracy", {
         size: { field: "rows", type: "quantitative", legend: null, scale: { range: [20, 260] } },
       }),
-    roc: () => diagonal("false positive rate", "true positive rate"),
     pit: ({ edges }) => {
       const [x, y] = [unit("PIT"), axis("share of rows", undefined, { zero: true })];
       const steps = marks("line", x, y, {}, { interpolate: "step" });
       return { layer: [...edges.map((edge) => guide(x, y, [0, edge], [1, edge])), steps] };
     },
     risk: ({ y }) => ({ layer: [marks("line", unit("share answered"), axis(y, y, { zero: true }))] }),
-    whiskers: ({ values, field, x: title, scale, at }) => {
+    whiskers: ({ values, field, x: title, scale }) => {
       const [names, runs] = [fields(values, field), fields(values, "run")];
       const apart = values.length > names.length ? { yOffset: { field: "run", sort: null } } : {};
       const [x, y] = [axis("middle", title, scale), named(field, names, { labelLimit: 150, grid: true })];
       const bars = marks("rule", { ...x, field: "low" }, y, { x2: { field: "high" }, ...apart }, { opacity: 1 });
       const dots = marks("circle", x, y, apart, { size: 60, opacity: 1 });
-      const line = { data: { values: [{}] }, mark: "rule", encoding: { x: { datum: at } } };
       const each = apart.yOffset ? Math.max(20, 11 * runs.length) : 20;
-      return { height: 24 + each * names.length, layer: [...(at ? [line] : []), bars, dots] };
+      return { height: 24 + each * names.length, layer: [bars, dots] };
     },
     band: ({ x: across, y: up, dates }) => {
       const [x, y] = [axis("value", across), axis("mean prediction", up)];
@@ -179,9 +190,9 @@
       if (dates) x.axis = { labelExpr: "utcFormat(datum.value * 86400000, '%Y-%m-%d')", tickMinStep: 1, tickCount: 4 };
       return { layer: [marks("area", x, { ...y, field: "low" }, { y2: { field: "high" } }), marks("line", x, y)] };
     },
-    epochs: ({ values, y: up, domain, log }) => {
+    epochs: ({ values, y: up }) => {
       const x = { ...axis("epoch"), axis: { tickMinStep: 1 } };
-      const y = axis(up, up, domain ? { domain, nice: false } : { type: log ? "log" : "linear" });
+      const y = axis(up, up, up === "nats" ? apart(ends(values, up)) : { domain: usual(values, up), nice: false });
       const bold = [marks("line", x, y)];
       if ("least" in values[0]) bold.unshift(marks("area", x, { ...y, field: "least" }, { y2: { field: "most" } }));
       if (!("part" in values[0])) return { layer: bold };

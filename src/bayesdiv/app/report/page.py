@@ -2,13 +2,12 @@
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,15 +33,10 @@ from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.rounding import number
 from bayesdiv.app.runs import leaves
 from bayesdiv.app.tasks.classification import Classification
-from bayesdiv.divergence.joint import Members
-from bayesdiv.model.bayesian import Bayesian
-from bayesdiv.model.priors import prior_scale
 
 MOST_COLUMNS = 40  # of a row
 ROWS = 8  # of each kind
 MOST_POINTS = 200  # of a curve: more cannot be seen
-LEVELS = (0.05, 0.5, 0.95)  # of quantiles over weights
-WIDE = 30.0  # divergences this many times apart go on a logarithmic axis
 
 History = Sequence[Mapping[str, Any]]
 Histories = Mapping[str, Sequence[History]]
@@ -74,7 +68,7 @@ def on_runs(runs: Sequence[Run], known: Sequence[Tested], lost: str = "") -> str
         parts.append(scores.compared(runs, {}, {}))
     histories = {run.name: [run.experiment.history] for run in runs if run.experiment.history}
     parts.append(training(histories, runs[0].task.main, runs[0].experiment.watch))
-    parts += [posterior(runs), settings(runs, known)]
+    parts.append(settings(runs, known))
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     every = [(run.name, run.label, run.loss) for run in runs]
@@ -153,15 +147,11 @@ def training(histories: Histories, measure: str, samples: int) -> Html:
     curves = {part: _curves(histories, key, "NLL") for part, key in both.items()}
     values = [{**value, "part": part} for part, each in curves.items() for value in each]
     draws, title = f"validation with {samples} draws", metric.title(measure)
-    options = {"y": "NLL", "domain": _usual(values, "NLL")}
-    found = [chart("Negative log-likelihood", draws, values, "epochs", **options)]
+    found = [chart("Negative log-likelihood", draws, values, "epochs", y="NLL")]
     if values := _curves(histories, f"validation_{measure}", title):
-        options = {"y": title, "domain": _usual(values, title)}
-        found.append(chart(f"Validation {title}", draws, values, "epochs", **options))
+        found.append(chart(f"Validation {title}", draws, values, "epochs", y=title))
     if values := [v for v in _curves(histories, "divergence", "nats") if v["nats"]]:
-        every = [v["nats"] for v in values if math.isfinite(v["nats"])] or [1.0]
-        log = 0 < WIDE * min(every) < max(every)
-        found.append(chart("Divergence from the prior", "", values, "epochs", y="nats", log=log))
+        found.append(chart("Divergence from the prior", "", values, "epochs", y="nats"))
     return section("Training", charts(*found) if histories else "")
 
 
@@ -176,54 +166,6 @@ def _curves(histories: Histories, key: str, title: str) -> Values:
         ends = {"least": [*map(min, each)], "most": [*map(max, each)]} if len(seeds) > 1 else {}
         found += rows({**columns, **ends}, run=name)
     return found
-
-
-def _usual(values: Values, field: str) -> list[float] | None:
-    """The ends of an axis on which one curve that begins far off does not flatten the rest."""
-    curves: dict[Any, list[float]] = {}
-    for value in values:
-        if math.isfinite(value[field]):
-            curves.setdefault((value["run"], value.get("part")), []).append(value[field])
-    if not curves:
-        return None
-    every = list(curves.values())
-    low, high, highest = min(map(min, every)), max(map(median, every)), max(map(max, every))
-    top = min(highest, low + 2.0 * (high - low) + 1e-6 * abs(low) + 1e-12)
-    return [low - 0.05 * (top - low), top]
-
-
-def posterior(runs: Sequence[Run]) -> Html:
-    """How far the posterior of each weight tensor has come from its prior."""
-    found = {
-        run.name: [tensor for m in run.experiment.learned for tensor in _tensors(m)] for run in runs
-    }
-    plain = [name for name, each in found.items() if not each]
-    aside = note(f"Deterministic, so without a posterior: {', '.join(plain)}.") if plain else ""
-    if len(plain) == len(runs):
-        return section("Posterior against prior", aside)
-    titles = ("Posterior scale / prior scale", "|posterior mean − prior mean| / prior scale")
-    options = {"field": "tensor", "x": "1 is the prior's scale", "scale": {"type": "log"}, "at": 1}
-    drawn = []
-    for place, title in enumerate(titles):
-        values = [{"run": run, **pair[place]} for run, each in found.items() for pair in each]
-        drawn.append(chart(title, "", values, "whiskers", **options))
-    return section("Posterior against prior", aside, charts(*drawn))
-
-
-def _tensors(module: Bayesian) -> Iterable[tuple[dict[str, Any], ...]]:
-    """Quantiles of the scales of each weight tensor and of its means, beside the prior's."""
-    q, p = module.q(), module.p()
-    if isinstance(q, Members):  # side by side: the mixture's scale is mostly their distance
-        q = q.component_distribution
-    prior = prior_scale(p).detach().expand(module.layout.size)
-    wide, far = q.stddev.detach() / prior, (q.mean - p.mean).detach().abs() / prior
-    for entry in module.layout.entries:
-        here = slice(entry.offset, entry.offset + entry.size)
-        shape = " × ".join(map(str, entry.shape)) or "1"
-        about: dict[str, Any] = {"tensor": entry.names[0], "shape": shape}
-        about["prior scale"] = prior[here].median().item()
-        ends = (np.quantile(each[..., here].cpu(), LEVELS).tolist() for each in (wide, far))
-        yield tuple({**about, "low": low, "middle": mid, "high": high} for low, mid, high in ends)
 
 
 def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
