@@ -23,7 +23,7 @@ _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
 _DAY = 86_400e9  # nanoseconds
 _UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
-FEW_ODD_ONES = 0.2  # a smaller share of values that are no numbers is taken for mistakes
+FEW_ODD = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def numbers_of(column: "Series") -> NDArray[np.float64]:
 def check_text(column: "Series", remedy: str | None = None) -> None:
     """Complain of text that is numbers but for a few values, or for decimal commas."""
     wrong = _odd_ones(column)
-    if wrong.mean() >= FEW_ODD_ONES:
+    if wrong.mean() >= FEW_ODD:
         still = np.isnan(parsed(pointed(column)))
         wrong &= ~still if still.mean() < 0.5 else False
     _refuse(column, wrong, remedy=remedy)
@@ -258,7 +258,7 @@ def _odd_ones(column: "Series") -> NDArray[np.bool_]:
 def without_odd_ones(column: "Series") -> "Series":
     """A column that is numbers but for a few values, with these missing; others as they are."""
     wrong = _odd_ones(column)
-    few = wrong.any() and wrong.sum() < FEW_ODD_ONES * column.count()
+    few = wrong.any() and wrong.sum() < FEW_ODD * column.count()
     if not few or not np.isnan(parsed(pointed(column[wrong]))).all():
         return column
     there = column.mask(wrong)

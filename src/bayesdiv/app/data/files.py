@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZipFile
 
-from bayesdiv.app.data.columns import (
-    FEW_ODD_ONES,
-    Encoder,
-    check_unique,
-    label_of,
-    quoted,
-    words_for,
-)
+from bayesdiv.app.data.columns import FEW_ODD, Encoder, check_unique, label_of, quoted, words_for
 from bayesdiv.app.data.splits import DataError, ensure
 from bayesdiv.app.extra import require
 
@@ -104,7 +97,7 @@ def table_of(
     decimal = written.decimal or "."
     options = {"dtype": dict.fromkeys(texts, str), "na_values": ["?"], "decimal": decimal}
     found = _read(path, options, written)
-    share = 0.0 if encoder else 1 - FEW_ODD_ONES
+    share = 0.0 if encoder else 1 - FEW_ODD
     either = written.decimal is None and found.separator == ";"
     groups = GROUPS + ("" if either else "," if decimal == "." else ".")
     columns, notes = {}, list(found.notes)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from bayesdiv.app.data.columns import Encoder
     from bayesdiv.app.task import Task
 
@@ -53,6 +55,7 @@ class Splits:
     notes: tuple[str, ...] = ()  # sentences on what was decided on the user's behalf
     test_rows: tuple[int, ...] = ()  # where they are in the table, from 1 on below its header
     test_files: tuple[str, ...] = ()  # of pictures, below the folder of the data
+    frame: "DataFrame | None" = None  # all rows of a table; its index counts those of the file
 
     @property
     def parts(self) -> tuple[Part, Part, Part]:

@@ -299,7 +299,7 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     task = table.task.fit(targets.iloc[rows[0]], *how)
     parts = [Part(encoder.encode(features.iloc[k]), task.encode(targets.iloc[k])) for k in rows]
     places = tuple(int(row) + 1 for row in table.frame.index[rows[2]])
-    about = (table.name, table.target, table.notes + notes, places)
+    about = (table.name, table.target, table.notes + notes, places, (), table.frame)
     return Splits(parts[0], parts[1], parts[2], task, encoder, *about)
 
 

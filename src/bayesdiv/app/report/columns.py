@@ -138,10 +138,11 @@ def _shares(one: Tested, part: str, y: Tensor) -> Values:
 
 def _columns(one: Tested) -> Iterator[list[str]]:
     """A row on each column, from all rows of the file that could be used."""
-    if one.table is None or len(one.splits.shape) != 1:
+    frame = one.splits.frame
+    if frame is None or len(one.splits.shape) != 1:
         return
     for column, _ in list(spans(one.splits.encoder))[:MOST_LISTED]:
-        held = one.table.frame[column.name]
+        held = frame[column.name]
         missing = f"{held.isna().sum():,}" if held.isna().any() else "none"
         if not isinstance(column, Numeric):
             counts = held.dropna().map(label_of).value_counts()

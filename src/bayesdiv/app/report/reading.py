@@ -12,9 +12,8 @@ from torch import Tensor
 from bayesdiv.app import runs
 from bayesdiv.app.data.files import Written, read_text
 from bayesdiv.app.data.images import below
-from bayesdiv.app.data.loading import opened, reading_of
+from bayesdiv.app.data.loading import reading_of
 from bayesdiv.app.data.splits import Part, Splits
-from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.settings import loss, reloaded, restore, result_of, task_of
 from bayesdiv.app.task import Task
@@ -99,22 +98,14 @@ class Tested:
         return tuple(every[place - 1].relative_to(folder).as_posix() for place in self.places)
 
     @cached_property
-    def table(self) -> Table | None:
-        """All rows of the data that the run was trained and tested on; None for images."""
-        told = self.run.settings["data"]
-        found = opened(told["data"], **reading_of(told)) if self.splits.encoder else None
-        return found if isinstance(found, Table) else None
-
-    @cached_property
     def raw(self) -> "DataFrame | None":
         """The rows as their file has them, in the order of `part`; None for images."""
-        told = self.run.settings["data"]
-        path = Path(told["data"] if self.source == self.splits.name else self.source)
-        if self.table is None or not self.splits.encoder:
-            return None
-        if not (path.suffix or path.exists()):
-            return self.table.frame.loc[[place - 1 for place in self.places]]
-        return read_text(path, self.written)[0].iloc[[place - 1 for place in self.places]]
+        own = self.source == self.splits.name
+        path = Path(self.run.settings["data"]["data"] if own else self.source)
+        rows, frame = [place - 1 for place in self.places], self.splits.frame
+        if frame is None or not (path.suffix or path.exists()):
+            return None if frame is None else frame.loc[rows]
+        return read_text(path, self.written)[0].iloc[rows]
 
 
 def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
