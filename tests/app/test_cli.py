@@ -1139,10 +1139,11 @@ def test_other_settings_in_the_same_folder_are_refused(numbers, capsys):
 def test_predicting_other_columns_is_refused(run, capsys):
     table().drop(columns="a").to_csv("less.csv", index=False)
     assert call("predict", run, "less.csv", "-o", "out.csv") == 2
-    assert "less.csv lacks the column 'a', which the run was trained on" in complaint(capsys)
+    said = "a table must have the columns that the run was trained on, got none named"
+    assert f"{said} 'a'" in complaint(capsys)
     table()[["colour", "y"]].to_csv("fewer.csv", index=False)
     assert call("predict", run, "fewer.csv", "-o", "out.csv") == 2
-    assert "fewer.csv lacks the columns 'a', 'b', which" in complaint(capsys)
+    assert f"{said} 'a', 'b'" in complaint(capsys)
     table(colour="green").to_csv("green.csv", index=False)
     assert call("predict", run, "green.csv", "-o", "out.csv") == 2
     assert "green" in complaint(capsys)

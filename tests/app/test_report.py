@@ -786,8 +786,8 @@ def searched(*values):
 
 
 def test_a_search_says_how_many_trials_come_close_and_has_no_empty_column():
-    assert "no other comes within 1 % of it." in searched(1.0, 2.0)
-    assert "1 other comes within 1 % of it, so" in searched(1.0, 1.001, 2.0)
+    assert "Others within 1 % of it, which are as good: none." in searched(1.0, 2.0)
+    assert "Others within 1 % of it, which are as good: 1." in searched(1.0, 1.001, 2.0)
     assert tables(searched(1.0, 2.0), "All trials")[0][0] == ["trial", "alpha", "NLL", "state"]
 
 

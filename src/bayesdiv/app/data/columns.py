@@ -358,8 +358,8 @@ class Encoder:
     def _used(self, frame: "DataFrame") -> "DataFrame":
         check_unique(frame.columns)
         absent = [name for name in self.names if name not in frame.columns]
-        rule = "a table must have the columns that the encoder was fitted to, got none named "
-        ensure(not absent, f"{rule}{quoted(absent)}")
+        rule = "a table must have the columns that the run was trained on"
+        ensure(not absent, f"{rule}, got none named {quoted(absent)}")
         return frame[list(self.names)]
 
     def to_json(self) -> dict[str, object]:

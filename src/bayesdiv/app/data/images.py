@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -124,13 +124,6 @@ def check_fold(number: int) -> None:
     ensure(1 <= number <= FOLDS, f"fold must lie between 1 and {FOLDS}, got {number}")
 
 
-class Read(NamedTuple):
-    """Pictures as bytes, (pictures, 3, size, size), and for each what hindered it, or nothing."""
-
-    x: Tensor
-    problems: list[str]
-
-
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
     """The pictures of a folder with one folder per class; broken ones may be left out.
 
@@ -174,7 +167,7 @@ def of_table(
 
 def new(
     path: Path, column: str | None, size: int, written: "Written | None" = None
-) -> tuple["DataFrame", str, Read]:
+) -> tuple["DataFrame", str, tuple[Tensor, list[str]]]:
     """The pictures of a folder or of a table's column: rows, their separator, and the pixels."""
     import pandas as pd
 
@@ -202,14 +195,14 @@ def _labelled(
     path: Path, files: list[Path], names: list[str], target: str, size: int | None, skip: bool
 ) -> Images:
     """Pictures with the names of their classes; broken ones may be left out."""
-    read = decoded(files, SIZE if size is None else size)
-    broken = [problem for problem in read.problems if problem]
+    x, problems = decoded(files, SIZE if size is None else size)
+    broken = [problem for problem in problems if problem]
     why = next(iter(broken), "")
     ensure(skip or not broken, f"{why}: repair or remove it, or give --skip_broken")
     none = len(broken) == len(files)
     ensure(not none, f"{path.name} must have a picture that can be read, got: {why}")
-    good = [k for k, problem in enumerate(read.problems) if not problem]
-    x = gathered(read.x, torch.tensor(good)) if broken else read.x
+    good = [k for k, problem in enumerate(problems) if not problem]
+    x = gathered(x, torch.tensor(good)) if broken else x
     classes = sorted({names[k] for k in good})
     labels = torch.tensor([classes.index(names[k]) for k in good])
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
@@ -225,8 +218,8 @@ def _labelled(
     return Images(x, labels, tuple(classes), batch, path.name, notes, target, inside)
 
 
-def decoded(files: Sequence[Path], size: int) -> Read:
-    """The pixels of these files, decoded by several threads into memory or, if large, a file."""
+def decoded(files: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
+    """The pixels of files, (files, 3, size, size), and for each what hindered it, or nothing."""
     from rich.progress import track
 
     from bayesdiv.app.console import errors
@@ -245,7 +238,7 @@ def decoded(files: Sequence[Path], size: int) -> Read:
             for pixels, problem in found:
                 x[len(problems)] = pixels
                 problems.append(problem)
-    return Read(torch.from_numpy(x), problems)
+    return torch.from_numpy(x), problems
 
 
 def _pixels(file: Path, size: int) -> tuple[NDArray[np.uint8] | int, str]:

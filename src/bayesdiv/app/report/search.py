@@ -68,10 +68,7 @@ def _verdict(done: Sequence[Any], value: str, aim: float, word: str) -> str:
     found = ", ".join(f"{name} {number(v)}" for name, v in chosen.settings.items())
     close = sum(abs(one.value - aim) <= 0.01 * abs(aim) for one in done) - 1
     text = f"Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}"
-    if not close:
-        return f"{text}; no other comes within 1 % of it."
-    others = "1 other comes" if close == 1 else f"{close} others come"
-    return f"{text}; {others} within 1 % of it, so the settings are known no better than that."
+    return f"{text}. Others within 1 % of it, which are as good: {close or 'none'}."
 
 
 def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Html:
