@@ -51,8 +51,7 @@ def export(
 ) -> Exported:
     """Write a trained model as one graph from raw inputs to named outputs, for any number of rows.
 
-    The file holds the kept draws and the network, and needs no bayesdiv to run: an `.onnx` file
-    runs in onnxruntime, a `.pt2` file in torch. It is written whole or not at all.
+    The file needs no bayesdiv to run: an `.onnx` file runs in onnxruntime, a `.pt2` file in torch.
 
     Numbers have the outputs mean, scale, low, high, epistemic, aleatoric; classes have
     probabilities, entropy, mutual_information, epistemic, aleatoric; both have outlier_score, and
@@ -61,19 +60,17 @@ def export(
     Args:
         net: the trained model.
         likelihood: the one it was trained with.
-        example: inputs of the network, a row at least, as for `predict`. Names of a mapping are the
-            names of the inputs in the file.
+        example: inputs of the network, a row at least, as for `predict`; a mapping names them.
         path: a file ending in `.onnx` or `.pt2`.
         samples: weight draws to keep.
-        columns: how rows of a table become the network's inputs; the file then takes the raw
-            columns as one tensor of doubles, categories by their places.
+        columns: how rows of a table become the network's inputs; the file then takes one tensor of
+            doubles, categories by their places.
         units: of targets that were standardised.
         classes: their names, for the metadata.
         level: of the interval; None leaves it out.
-        calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model, such
-            as `bd.load` returns; `Levels` are kept for `level`, or 0.9.
-        precision: in which draws are stored, `Rounded(torch.float16)` or `Int8()` of
-            `bayesdiv.serving.precision`; None is single precision.
+        calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model;
+            `Levels` are kept for `level`, or 0.9.
+        precision: `Rounded(torch.float16)` or `Int8()` of `bayesdiv.serving.precision`.
         weights: draws to keep as they are, such as those that `serving.precision.fewer` chose; a
             `Spread` in `calibration` is for new ones alone.
         outputs: the tensor out of what the network returns, see `draws`.

@@ -1,6 +1,6 @@
 """From a network's outputs to a distribution of the targets: classes, numbers, counts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,10 +30,10 @@ def joined(family: Callable[..., Distribution], *parts: Tensor) -> Distribution:
     return Independent(family(*parts, validate_args=False), 1, validate_args=False)
 
 
-def _positive(name: str, value: float | Sequence[float] | Tensor) -> Tensor:
+def _positive(name: str, value: float | Tensor) -> Tensor:
     found = torch.as_tensor(value, dtype=torch.get_default_dtype())
     if not bool((found.isfinite() & (found > 0)).all()):
-        raise ValueError(f"{name} must be positive, got {found.tolist()}")
+        raise ValueError(f"{name} must be positive, got {found.min().item()}")
     return found
 
 
@@ -44,48 +44,30 @@ def _one(outputs: Tensor, which: str = "") -> Tensor:
     return outputs.squeeze(-1)
 
 
-class Weighted(Likelihood):
-    """Classes, each of which may count differently."""
-
-    class_weights: Tensor | None
-
-    def __init__(self, class_weights: Sequence[float] | Tensor | None = None) -> None:
-        super().__init__()
-        given = None if class_weights is None else _positive("class_weights", class_weights)
-        self.register_buffer("class_weights", given)
-
-    def example_weight(self, y: Tensor) -> Tensor | None:
-        return None if self.class_weights is None else self.class_weights[y.long()]
-
-
-class Binary(Weighted):
+class Binary(Likelihood):
     """Targets are 0 or 1; the single output is the logit of 1."""
 
     def forward(self, outputs: Tensor) -> Bernoulli:
         return Bernoulli(logits=_one(outputs, ", the logit of class 1"), validate_args=False)
 
 
-class Classes(Weighted):
+class Classes(Likelihood):
     """Targets are one of several classes; outputs are logits.
 
         p(y = k | x, w) = softmax(f_w(x))_k
 
-    Args:
-        class_weights: how much an example of each class counts in the loss; see `balanced`.
-        ignore: a label that means no label, such as -100 for padding. It is left out of the
-            likelihood and of the mean over the batch (of each process), so that `num_data` is the
-            number of examples with a label. Metrics refuse it; give them the rest: with
-            `keep = y != -100`, `Predictive(likelihood(predictive.conditional.logits[:, keep]))`.
+    The label `ignore`, such as -100 for padding, means no label. It is left out of the likelihood
+    and of the mean over the batch (of each process), so that `num_data` is the number of examples
+    with a label. Metrics refuse it; give them the rest: with `keep = y != -100`,
+    `Predictive(likelihood(predictive.conditional.logits[:, keep]))`.
 
     Examples:
         >>> Classes(ignore=-100).counted(torch.tensor([2, -100]))
         tensor([ True, False])
     """
 
-    def __init__(
-        self, class_weights: Sequence[float] | Tensor | None = None, ignore: int | None = None
-    ) -> None:
-        super().__init__(class_weights)
+    def __init__(self, ignore: int | None = None) -> None:
+        super().__init__()
         self.ignore = ignore
 
     def counted(self, y: Tensor) -> Tensor | None:
@@ -95,15 +77,6 @@ class Classes(Weighted):
         if outputs.shape[-1] < 2:
             raise ValueError(f"outputs must be one per class, two or more, got {outputs.shape[-1]}")
         return Categorical(logits=outputs, validate_args=False)
-
-
-def balanced(y: Tensor, classes: int) -> Tensor:
-    """Weights with which every class counts alike, whatever its share: N / (classes · count)."""
-    counts = torch.bincount(y.long(), minlength=classes).to(torch.get_default_dtype())
-    if not bool((counts > 0).all()):
-        missing = (counts == 0).nonzero().flatten().tolist()
-        raise ValueError(f"every class needs an example to be weighted, got none of {missing}")
-    return counts.sum() / (classes * counts)
 
 
 class Noisy(Likelihood):
@@ -145,7 +118,9 @@ class Gaussian(Noisy):
 class StudentTNoise(Noisy):
     """Targets with outliers: Student's t around the output, with a learned scale and a fixed df.
 
-    y | x, w ~ f_w(x) + scale · t_df,   df = 4 forgives outliers and has a finite variance
+        y | x, w ~ f_w(x) + scale · t_df
+
+    Four degrees of freedom forgive outliers and have a finite variance.
     """
 
     def __init__(self, df: float = 4.0, scale: float | Tensor = 1.0) -> None:

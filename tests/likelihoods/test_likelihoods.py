@@ -1,17 +1,13 @@
 """From outputs to a distribution of the targets."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.likelihoods import balanced
 
 OUTPUTS = torch.tensor([[0.3], [-1.2], [2.0]])
 TARGETS = torch.tensor([0.0, -1.0, 5.0])
@@ -99,56 +95,27 @@ def test_degrees_of_freedom_must_be_positive():
         bd.StudentTNoise(df=0)
 
 
-# Classes that count differently --------------------------------------------------------------
+# Examples that count differently --------------------------------------------------------------
 
 
 def objective(likelihood):
     return bd.Objective(likelihood, num_data=6)
 
 
-def test_class_weights_are_those_of_torch_s_cross_entropy():
+class Weighted(bd.Classes):
+    """Classes that count differently: what a user would write."""
+
+    def example_weight(self, y):
+        return torch.tensor([0.5, 1.0, 3.0])[y]
+
+
+def test_examples_count_as_their_likelihood_says():
     torch.manual_seed(0)
     module, x = nn.Linear(4, 3), torch.randn(6, 4)
     y, shares = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0.5, 1.0, 3.0])
-    loss = objective(bd.Classes(shares))(module, x, y)
+    loss = objective(Weighted())(module, x, y)
     each = nn.functional.cross_entropy(module(x), y, shares, reduction="none")
     assert loss.nll.item() == pytest.approx(each.mean().item(), rel=1e-6)
-
-
-def test_class_weights_count_for_binary_targets_of_any_dtype():
-    torch.manual_seed(0)
-    module, x, y = nn.Linear(4, 1), torch.randn(6, 4), torch.tensor([0, 0, 0, 0, 1, 1])
-    each = nn.functional.binary_cross_entropy_with_logits(
-        module(x)[:, 0], y.float(), torch.where(y == 1, 5.0, 1.0)
-    )
-    for targets in (y, y.float(), y.bool()):
-        loss = objective(bd.Binary([1.0, 5.0]))(module, x, targets)
-        assert loss.nll.item() == pytest.approx(each.item(), rel=1e-6)
-
-
-def test_balanced_weights_are_those_of_scikit_learn():
-    y = np.array([0, 0, 0, 0, 1, 2, 2])
-    wanted = compute_class_weight("balanced", classes=np.arange(3), y=y)
-    found = balanced(torch.from_numpy(y), classes=3)
-    assert found.tolist() == pytest.approx(wanted.tolist())
-    assert found[torch.from_numpy(y)].mean().item() == pytest.approx(1.0)
-
-
-def test_a_class_without_an_example_cannot_be_weighted():
-    with pytest.raises(ValueError, match=r"got none of \[1, 3\]"):
-        balanced(torch.tensor([0, 2]), classes=4)
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_class_weights_must_be_positive(bad):
-    with pytest.raises(ValueError, match="class_weights must be positive"):
-        bd.Classes([1.0, bad])
-
-
-def test_class_weights_move_and_are_saved_with_the_likelihood():
-    likelihood = bd.Classes([1.0, 2.0]).double()
-    assert likelihood.state_dict()["class_weights"].dtype == torch.float64
-    assert bd.Classes().state_dict() == {}
 
 
 # Training ------------------------------------------------------------------------------------
@@ -162,7 +129,7 @@ TASKS = {
     "student": (bd.StudentTNoise, 1, SIGNAL.index_fill(0, torch.tensor([0, 9]), 20.0)),
     "classes": (bd.Classes, 3, (SIGNAL > -0.5).long() + (SIGNAL > 0.5)),
     "binary": (bd.Binary, 1, (SIGNAL > 0).long()),
-    "weighted": (lambda: bd.Classes([1.0, 2.0]), 2, (SIGNAL > 0).long()),
+    "weighted": (Weighted, 2, (SIGNAL > 0).long()),
 }
 
 
@@ -186,9 +153,9 @@ def test_a_few_steps_lower_the_loss(task):
 # Labels that say there is none -------------------------------------------------------------------
 
 
-def loss_of(logits, y, **options):
+def loss_of(logits, y, ignore, kind=bd.Classes):
     """The nll that the objective forms of the outputs of a network that returns its input."""
-    objective = bd.Objective(bd.Classes(**options), num_data=4)
+    objective = bd.Objective(kind(ignore), num_data=4)
     return objective(nn.Identity(), logits, y).nll
 
 
@@ -199,7 +166,7 @@ def test_ignored_labels_are_left_out_of_likelihood_and_mean():
     assert torch.allclose(loss_of(logits, y, ignore=-100), wanted)
     weights = torch.tensor([0.5, 1.0, 3.0])
     each = nn.functional.cross_entropy(logits[::2], y[::2], weights, reduction="none")
-    assert torch.allclose(loss_of(logits, y, ignore=-100, class_weights=weights), each.mean())
+    assert torch.allclose(loss_of(logits, y, ignore=-100, kind=Weighted), each.mean())
 
 
 def test_words_without_a_label_are_left_out_of_the_sum_over_a_sentence():
