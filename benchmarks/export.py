@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 import bayesdiv as bd
 from bayesdiv.export import Exported
-from bayesdiv.serving.graph import Number
-from bayesdiv.serving.precision import Int8, Precision, Rounded, fewer, rounded
+from bayesdiv.serving.graph import Int8, Number, Precision, Rounded, fewer, rounded
 
 DRAWS, MANY = 20, 100
 BATCHES = (1, 7, 512)

@@ -12,8 +12,7 @@ from bayesdiv.calibration import Intervals, Sets, Spread, Temperature
 from bayesdiv.export import Exported
 from bayesdiv.outliers import Threshold, mutual_information
 from bayesdiv.serving import files
-from bayesdiv.serving.graph import Category, Number, Units
-from bayesdiv.serving.precision import Int8, Rounded
+from bayesdiv.serving.graph import Category, Int8, Number, Rounded, Units
 from serving.running import assert_equal, expected, runner
 
 SUFFIXES = (".pt2", ".onnx")

@@ -18,8 +18,7 @@ from bayesdiv.calibration.sets import Levels
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
 from bayesdiv.saving import replacing
 from bayesdiv.serving import files
-from bayesdiv.serving.graph import Column, Encoded, Graph, Served, Units, check_calibration
-from bayesdiv.serving.precision import Precision, Rounded
+from bayesdiv.serving.graph import Column, Encoded, Graph, Precision, Served, Units
 
 WRITERS = {".onnx": files.onnx, ".pt2": files.pt2}
 
@@ -70,8 +69,8 @@ def export(
         level: of the interval; None leaves it out.
         calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model;
             `Levels` are kept for `level`, or 0.9.
-        precision: `Rounded(torch.float16)` or `Int8()` of `bayesdiv.serving.precision`.
-        weights: draws to keep as they are, such as those that `serving.precision.fewer` chose; a
+        precision: `Rounded(torch.float16)` or `Int8()` of `bayesdiv.serving.graph`.
+        weights: draws to keep as they are, such as those that `serving.graph.fewer` chose; a
             `Spread` in `calibration` is for new ones alone.
         outputs: the tensor out of what the network returns, see `draws`.
 
@@ -90,7 +89,6 @@ def export(
     if level is not None and not 0 < level < 1:
         raise ValueError(f"level must lie inside (0, 1), got {level}")
     calibration = [c.kept(level or 0.9) if isinstance(c, Levels) else c for c in calibration]
-    check_calibration(calibration)
     kept = _kept(net, samples, weights, calibration)
     names, leaves = _named(example)
     encoded = None
@@ -100,7 +98,7 @@ def export(
     likelihood = copy.deepcopy(likelihood).cpu().eval()
     served = Served(likelihood, level, units or Units(), tuple(calibration))
     keywords = names if isinstance(example, Mapping) else None
-    graph = Graph(net, kept, served, encoded, precision or Rounded(), outputs, keywords)
+    graph = Graph(net, kept, served, encoded, precision, outputs, keywords)
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.state_dict().values())
     if path.suffix == ".onnx" and size > files.LARGEST_ONNX:
         raise ValueError(
@@ -108,7 +106,7 @@ def export(
             "precision=Int8() or fewer samples, or write a .pt2 file"
         )
     program = files.traced(graph, leaves)
-    told = _metadata(graph, served, names, leaves, classes)
+    told = _metadata(graph, names, leaves, classes)
     content = WRITERS[path.suffix](program, names, told)
     with replacing(path) as file:
         file.write(content)
@@ -154,14 +152,10 @@ def _encoded(
 
 
 def _metadata(
-    graph: Graph,
-    served: Served,
-    names: Sequence[str],
-    leaves: Sequence[Tensor],
-    classes: Sequence[str],
+    graph: Graph, names: Sequence[str], leaves: Sequence[Tensor], classes: Sequence[str]
 ) -> dict[str, Any]:
     with torch.no_grad():
-        found = graph(*leaves)
+        found, served = graph(*leaves), graph.served
     digest = hashlib.sha256()  # of all numbers in the file, in the order of their names
     for name, tensor in sorted(graph.state_dict().items()):
         digest.update(name.encode())

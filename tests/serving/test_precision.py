@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import bayesdiv as bd
-from bayesdiv.serving.precision import Int8, Rounded, fewer, rounded
+from bayesdiv.serving.graph import Int8, Rounded, fewer, rounded
 from serving.running import runner
 
 X, Y = torch.randn(200, 20, generator=torch.Generator().manual_seed(1)), torch.arange(200) % 3

@@ -15,6 +15,7 @@ from torch import Tensor
 from bayesdiv.predictive import Predictive
 
 Ends = tuple[Tensor, Tensor]  # of intervals
+Held = tuple[Predictive, Tensor]  # predictions of held-out rows, and their targets
 MOST_GROUPS = 1 << 20  # larger numbers are names, such as those of customers
 
 
@@ -298,13 +299,7 @@ class FoldIntervals(Saved):
         return max(0.0, 1 - 2 * (1 - self.level) - less)
 
     @classmethod
-    def fit(
-        cls,
-        folds: Sequence[tuple[Predictive, Tensor]],
-        level: float = 0.9,
-        *,
-        score: Score | None = None,
-    ) -> Self:
+    def fit(cls, folds: Sequence[Held], level: float = 0.9, *, score: Score | None = None) -> Self:
         """Rank all rows: what the model that was trained without a fold predicts, and targets."""
         score = score or Scaled()
         found = [score.scores(each, one_per_row(each, y), level) for each, y in folds]
@@ -321,7 +316,4 @@ class FoldIntervals(Saved):
             for own in (self.scores[self.folds == k],)
         ]
         low, high = (torch.cat(ends) for ends in zip(*pairs, strict=True))  # (n, rows, …)
-        wanted = rank(len(low), self.level)
-        if wanted > len(low):
-            return torch.full_like(low[0], -math.inf), torch.full_like(high[0], math.inf)
-        return low.sort(0).values[-wanted], high.sort(0).values[wanted - 1]
+        return -threshold(-low, self.level), threshold(high, self.level)

@@ -105,11 +105,7 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
             if any(node.target in TABLE for node in program.graph.nodes):
                 program = program.run_decompositions(dict(TABLE))
             made = torch.onnx.export(
-                program,
-                dynamo=True,
-                verbose=False,
-                input_names=list(names),
-                optimize=False,
+                program, dynamo=True, verbose=False, input_names=list(names), optimize=False
             )
             assert made is not None
             _tidy(made.model, list(told["outputs"]))

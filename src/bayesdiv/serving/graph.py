@@ -9,16 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bayesdiv import quantiles
 from bayesdiv.calibration.conformal import Central, Intervals, Saved, tail
 from bayesdiv.calibration.scales import Spread, Temperature
 from bayesdiv.calibration.sets import Sets
-from bayesdiv.draws import Outputs, Weights, tensor_of
+from bayesdiv.draws import Inputs, Outputs, Weights, tensor_of
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.layout import place
 from bayesdiv.outliers import Threshold, mutual_information
+from bayesdiv.prediction import predict_at
 from bayesdiv.predictive import Predictive
-from bayesdiv.serving.precision import Precision
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the mixture, where distribution functions are compared
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,48 @@ class Encoded(nn.Module):
 
 
 @dataclass(frozen=True)
+class Rounded:
+    """Weights in another dtype, such as bfloat16 or float16: half the file.
+
+    The graph computes in float32.
+    """
+
+    dtype: torch.dtype = torch.float32
+
+    def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        """What is stored."""
+        return (tensor.to(self.dtype),)
+
+    def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
+        """The tensor again, up to rounding, by operations of the graph."""
+        return packed[0].float()
+
+
+@dataclass(frozen=True)
+class Int8:
+    """Weights in 8 bits, with one scale per output channel: a quarter of the file.
+
+        w ≈ scale_c · k,   k = round(w / scale_c),   scale_c = max |w_c| / 127
+
+    Vectors, such as biases, stay in single precision.
+    """
+
+    def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        tensor = tensor.float()
+        if tensor.dim() < 2:
+            return (tensor,)
+        scale = tensor.abs().amax(tuple(range(1, tensor.dim())), keepdim=True) / 127
+        scale = scale.where(scale > 0, 1.0)
+        return (tensor / scale).round().to(torch.int8), scale
+
+    def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
+        return packed[0] if len(packed) == 1 else packed[0].float() * packed[1]
+
+
+Precision = Rounded | Int8  # how a weight tensor of a draw is stored
+
+
+@dataclass(frozen=True)
 class Served:
     """What the graph makes of the draws' outputs."""
 
@@ -103,6 +148,22 @@ class Served:
     level: float | None = 0.9
     units: Units = field(default_factory=Units)
     calibration: tuple[Saved, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A graph holds no thresholds by groups, and no sets that draw a number.
+        for saved in self.calibration:
+            if not isinstance(saved, Spread | Temperature | Intervals | Sets | Threshold):
+                raise TypeError(
+                    f"calibration must hold what bayesdiv.calibration fitted, got {saved!r}"
+                )
+            if isinstance(saved, Sets) and saved.share is None:
+                raise ValueError("sets in a graph must not draw numbers: fit them with share=1.0")
+            if isinstance(saved, Intervals | Sets) and len(saved.thresholds) > 1:
+                count = len(saved.thresholds)
+                raise ValueError(
+                    f"a graph holds one threshold for all rows, got {count} groups: export without "
+                    "this calibration and apply it to the outputs"
+                )
 
     def __call__(self, outputs: Tensor, units: Tensor) -> dict[str, Tensor]:
         """Named outputs of a batch from those of the draws, (samples, rows, …)."""
@@ -154,22 +215,6 @@ def _conformal(intervals: Intervals, predictive: Predictive) -> tuple[Tensor, Te
     return predictive.quantile(below), predictive.quantile(1 - below)
 
 
-def check_calibration(calibration: Sequence[Saved]) -> None:
-    """Complain of what a graph cannot hold: thresholds by groups, sets that draw a number."""
-    for saved in calibration:
-        if not isinstance(saved, Spread | Temperature | Intervals | Sets | Threshold):
-            raise TypeError(
-                f"calibration must hold what bayesdiv.calibration fitted, got {saved!r}"
-            )
-        if isinstance(saved, Sets) and saved.share is None:
-            raise ValueError("sets in a graph must not draw numbers: fit them with share=1.0")
-        if isinstance(saved, Intervals | Sets) and len(saved.thresholds) > 1:
-            raise ValueError(
-                f"a graph holds one threshold for all rows, got {len(saved.thresholds)} groups: "
-                "export without this calibration and apply it to the outputs"
-            )
-
-
 class Graph(nn.Module):
     """The network over its kept draws, with all that turns raw inputs into named outputs."""
 
@@ -179,13 +224,13 @@ class Graph(nn.Module):
         weights: Weights,
         served: Served,
         encoded: Encoded | None,
-        precision: Precision,
+        precision: Precision | None,
         outputs: Outputs | None,
         inputs: Sequence[str] | None,
     ) -> None:
         super().__init__()
         self.served, self.likelihood = served, served.likelihood  # the latter is registered
-        self.encoded, self.precision, self.inputs = encoded, precision, inputs
+        self.encoded, self.precision, self.inputs = encoded, precision or Rounded(), inputs
         self.outputs, self.net = outputs or tensor_of, plain(net).cpu().eval()
         self.samples = len(weights[0]) if weights else 1
         units = [served.units.loc, served.units.scale]
@@ -195,7 +240,7 @@ class Graph(nn.Module):
         for module, drawn in zip(bayesian_modules(net), weights, strict=True):
             for entry in module.layout.entries:
                 piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
-                self._keep(precision.packed(entry.shaped(flat)) for flat in piece)
+                self._keep(self.precision.packed(entry.shaped(flat)) for flat in piece)
                 names = [f"{paths[id(module)]}.{name}".lstrip(".") for name in entry.names]
                 owners = [place(self.net, name) for name in names]
                 self.places.append((names, getattr(*owners[0]).dtype))
@@ -238,3 +283,53 @@ class Graph(nn.Module):
                 whole = fine.reshape(-1, *(1,) * (values.dim() - 1))
                 found[name] = values.where(whole, math.nan)
         return found
+
+
+def rounded(net: nn.Module, weights: Weights, precision: Precision) -> Weights:
+    """The draws as a file of this precision gives them back, for `predict_at`."""
+    return tuple(
+        torch.stack([
+            module.layout.flatten({
+                name: precision.unpacked(precision.packed(tensor))
+                for name, tensor in module.layout.unflatten(draw).items()
+            })
+            for draw in drawn
+        ])
+        for module, drawn in zip(bayesian_modules(net), weights, strict=True)
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def fewer(
+    net: nn.Module,
+    likelihood: nn.Module,
+    x: Inputs,
+    weights: Weights,
+    count: int,
+    *,
+    outputs: Outputs | None = None,
+) -> Weights:
+    """Choose draws, one after the other, whose mixture stays nearest to that of all draws.
+
+    Near is the mean squared distance of class probabilities, or of distribution functions at five
+    quantiles of the mixture, over the rows of `x`, such as some hundred of the training data.
+    """
+    if not weights or not 1 <= count <= len(weights[0]):
+        drawn = len(weights[0]) if weights else 0
+        raise ValueError(f"count must lie between 1 and the {drawn} draws, got {count}")
+    predictive = predict_at(net, likelihood, x, weights, outputs=outputs)
+    # What each draw predicts, as numbers whose means are those of the mixture, (S, numbers).
+    if predictive.discrete:
+        said = predictive.conditional.probs.flatten(1).double()  # type: ignore[attr-defined]
+    else:
+        points = torch.stack([predictive.quantile(level) for level in LEVELS])
+        values = quantiles.cdf(predictive.marginals, points.unsqueeze(1))  # (levels, S, …)
+        said = values.movedim(1, 0).flatten(1).double()
+    whole, total = said.mean(0), torch.zeros_like(said[0])
+    left, places = torch.ones(len(said), dtype=torch.bool, device=said.device), []
+    for number in range(1, count + 1):
+        away = ((total + said) / number - whole).square().sum(-1)
+        places.append(int(away.where(left, torch.inf).argmin()))
+        left[places[-1]] = False
+        total = total + said[places[-1]]
+    return tuple(drawn[places] for drawn in weights)

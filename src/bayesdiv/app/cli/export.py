@@ -19,10 +19,9 @@ from bayesdiv.calibration import Levels
 from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
-from bayesdiv.serving.graph import Category, Column, Number, Units
-from bayesdiv.serving.precision import Int8, Precision, Rounded, fewer, rounded
+from bayesdiv.serving.graph import Category, Column, Int8, Number, Rounded, Units, fewer, rounded
 
-PRECISIONS: dict[str, Precision] = {
+PRECISIONS: dict[str, Rounded | Int8] = {
     "float32": Rounded(),
     "float16": Rounded(torch.float16),
     "bfloat16": Rounded(torch.bfloat16),
