@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,8 +58,17 @@ class Family:
     units: Callable[[Floats, Floats], Units]  # from targets and repeats to how they are learned
     outputs: int = 2  # numbers out of the network per target
     locations: int = 1  # of these, those that say where the target lies; they come first
-    holds: str = "numbers"  # what targets must be
-    fits: Callable[[Floats], NDArray[np.bool_]] = np.isfinite  # which targets are so
+
+    @property
+    def holds(self) -> str:
+        """What targets must be."""
+        positive = "positive" if self.units is _logarithmic else "numbers"
+        return "0, 1, 2, …" if self.units is _counted else positive
+
+    def fits(self, y: Floats) -> NDArray[np.bool_]:
+        """Which targets are so."""
+        whole = (y >= 0) & (y == np.floor(y)) if self.units is _counted else np.isfinite(y)
+        return np.asarray(y > 0 if self.units is _logarithmic else whole)
 
 
 def _standard(y: Floats, repeats: Floats) -> Units:
@@ -81,11 +90,6 @@ def _counted(y: Floats, repeats: Floats) -> Units:
     return Units(nothing, one, np.log(np.maximum(mean, 1e-3)), one)
 
 
-def _whole(y: Floats) -> NDArray[np.bool_]:
-    whole: NDArray[np.bool_] = (y >= 0) & (y == np.floor(y))
-    return whole
-
-
 class Gaussians(likelihoods.Gaussian):
     """Several targets, each normal with a learned noise level of its own."""
 
@@ -104,20 +108,12 @@ def _numbers(values: Floats) -> Tensor:
     return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
-def _of_logarithms(kind: Callable[..., Likelihood], spread: float = 1.0) -> Family:
-    """A family whose network says a logarithm."""
-    counts = kind is likelihoods.NegativeBinomial
-    return Family(
-        lambda units: kind(
-            _SMALLEST,
-            likelihoods.shift_to(spread, _SMALLEST),
-            _numbers(units.centre),
-            _numbers(units.width),
-        ),
-        _counted if counts else _logarithmic,
-        holds="0, 1, 2, …" if counts else "positive",
-        fits=_whole if counts else lambda y: y > 0,
-    )
+def _of_logarithms(
+    kind: Callable[..., Likelihood], spread: float = 1.0
+) -> Callable[[Units], Likelihood]:
+    """A likelihood whose network says a logarithm."""
+    shift = likelihoods.shift_to(spread, _SMALLEST)
+    return lambda units: kind(_SMALLEST, shift, _numbers(units.centre), _numbers(units.width))
 
 
 FAMILIES = {
@@ -136,16 +132,14 @@ FAMILIES = {
         outputs=3 * COMPONENTS,
         locations=COMPONENTS,
     ),
-    "log_normal": _of_logarithms(likelihoods.LogNormal),
-    "gamma": _of_logarithms(likelihoods.Gamma),
+    "log_normal": Family(_of_logarithms(likelihoods.LogNormal), _logarithmic),
+    "gamma": Family(_of_logarithms(likelihoods.Gamma), _logarithmic),
     "poisson": Family(
-        lambda units: likelihoods.Poisson(_numbers(units.centre)),
-        _counted,
-        outputs=1,
-        holds="0, 1, 2, …",
-        fits=_whole,
+        lambda units: likelihoods.Poisson(_numbers(units.centre)), _counted, outputs=1
     ),
-    "negative_binomial": _of_logarithms(likelihoods.NegativeBinomial, OVERDISPERSED),
+    "negative_binomial": Family(
+        _of_logarithms(likelihoods.NegativeBinomial, OVERDISPERSED), _counted
+    ),
 }
 
 
@@ -176,20 +170,20 @@ def candidates(y: Floats) -> list[str]:
 
 def in_units(found: Distribution, loc: Tensor, scale: Tensor) -> Distribution:
     """The distribution of loc + scale · y for that of y; of positive y and counts, loc is 0."""
-    kept = {"validate_args": False}
+    arguments: tuple[Any, ...] = ()
     match found:
         case distributions.Independent():
-            return distributions.Independent(in_units(found.base_dist, loc, scale), 1, **kept)
+            arguments = in_units(found.base_dist, loc, scale), 1
         case distributions.Normal():
-            return distributions.Normal(loc + scale * found.loc, scale * found.scale, **kept)
+            arguments = loc + scale * found.loc, scale * found.scale
         case distributions.StudentT():
-            df = found.df.to(found.loc.dtype)
-            return distributions.StudentT(df, loc + scale * found.loc, scale * found.scale, **kept)
+            arguments = found.df.to(loc.dtype), loc + scale * found.loc, scale * found.scale
         case distributions.MixtureSameFamily():
             each = in_units(found.component_distribution, loc.unsqueeze(-1), scale.unsqueeze(-1))
-            return distributions.MixtureSameFamily(found.mixture_distribution, each, **kept)
+            arguments = found.mixture_distribution, each
         case distributions.LogNormal():
-            return distributions.LogNormal(found.loc + scale.log(), found.scale, **kept)
+            arguments = found.loc + scale.log(), found.scale
         case distributions.Gamma():
-            return distributions.Gamma(found.concentration, found.rate / scale, **kept)
-    return found
+            arguments = found.concentration, found.rate / scale
+    kind: Any = type(found)
+    return kind(*arguments, validate_args=False) if arguments else found

@@ -18,16 +18,7 @@ from bayesdiv.divergence import JSA, JSG, Divergence, ReverseKL, UnmodifiedJSG, 
 
 @dataclass(frozen=True)
 class TableRecipe:
-    """What a fit takes where its user says nothing.
-
-    Examples:
-        >>> TABLES.batch_size(500), TABLES.batch_size(100_000)
-        (64, 250)
-        >>> TABLES.updates(500, 13), TABLES.updates(40_000, 9)
-        ((3000, 4152), (3000, 12000))
-        >>> TABLES.start_for(JSG(0.1)), TABLES.start_for(JSA(0.3))
-        (0.1, 0.02)
-    """
+    """What a fit takes where its user says nothing."""
 
     hidden: tuple[int, ...] = (50, 50)
     members: int = 4
@@ -63,14 +54,7 @@ TABLES = TableRecipe()
 
 
 class Rate:
-    """The factor of a learning rate: a rise, a level of open length, then half a cosine to 0.
-
-    Examples:
-        >>> rate = Rate(warm_up=2)
-        >>> rate.fall(first=4, length=2)
-        >>> [round(rate(update), 2) for update in range(7)]
-        [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
-    """
+    """The factor of a learning rate: a rise, a level of open length, then half a cosine to 0."""
 
     def __init__(self, warm_up: float) -> None:
         self.warm_up, self.first, self.length = warm_up, math.inf, 1
@@ -109,13 +93,6 @@ class Watch:
     The learning rate stays level as long as the NLL falls by `step` per look, with a patience of
     some looks; then the fit goes back to the best weights, and the rate falls to 0 over as many
     updates as these had. The time and the updates of the second half are kept back.
-
-    Examples:
-        >>> watch = Watch(Rate(0), fewest=2, most=8, seconds=60.0)
-        >>> [watch.over(update, nll) for update, nll in ((2, 1.0), (4, 0.5), (8, 0.4))]
-        [False, False, True]
-        >>> watch.sentence
-        'the NLL still fell by 0.50 when 8 updates, the most for this table, were near'
     """
 
     step = 0.01
