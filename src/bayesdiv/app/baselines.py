@@ -22,7 +22,6 @@ def baselines(splits: Splits, seed: int = 0) -> dict[str, dict[str, Any]]:
 
     Their errors are taken as Gaussian, with the spread of the validation rows; counts as Poisson.
     A class has at least the probability of one training row, since a forest often gives it none.
-    Nothing is fitted to tables of more than 1,000 columns.
     """
     found = {}
     for name, predictive, seconds in forecasts(splits, splits.test.x, seed):

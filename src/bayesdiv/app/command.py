@@ -15,10 +15,9 @@ MOST_BRACKETS = 500  # the time that YAML takes grows with the square of their d
 
 
 class Command(ArgumentParser):
-    """A parser with one worked example, such as `bayesdiv show runs/diabetes`, at its end.
+    """A parser of arguments of text, with a worked example, that refuses with a `ValueError`.
 
-    Its arguments are text: the name of an option begins with --; all else that does not end with a
-    ? must be given. What it refuses is a `ValueError` of one sentence.
+    All that does not begin with -- or end with a ? must be given.
     """
 
     def __init__(
@@ -95,8 +94,7 @@ class _Help(HelpFormatter):
 def _expanded(arguments: Sequence[str]) -> list[str]:
     """Arguments with the settings of their config as options before them.
 
-    A class of another package that a config names is imported, and importing runs its code. It must
-    be named on the command line too.
+    Code of others that it names must be named on the command line too: importing runs it.
     """
     found, own = Command("", "", {OPTION: ""}, add_help=False).parse_known_args(arguments)
     if found.config is None:

@@ -10,12 +10,7 @@ def rounded(value: float, places: int) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation, or the value alone.
-
-    Examples:
-        >>> spread([1.0, 3.0]), spread([1e-30, 3e-30])
-        ('2.000±1.414', '2e-30±1.41e-30')
-    """
+    """Mean and standard deviation, or the value alone: 2.000±1.414, 2e-30±1.41e-30."""
     mean = statistics.mean(values)
     if abs(mean) >= 1e6:
         return f"{mean:.4g}"
@@ -34,11 +29,6 @@ def percent(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number with the digits that a reader can use.
-
-    Examples:
-        >>> number(1234567.0), number(0.012345), number(150.25), number(-2.0), number(1e12)
-        ('1,235,000', '0.01235', '150.2', '-2', '1e+12')
-    """
+    """A number with the digits that a reader can use: 1,235,000, 0.01235, 150.2, 1e+12."""
     text = f"{value:.4g}"
     return f"{float(text):,.0f}" if 1000 <= abs(float(text)) < 1e9 else text

@@ -57,9 +57,7 @@ def describe(experiment: Experiment, splits: Splits, source: Mapping[str, Any]) 
 
 
 def fingerprint(splits: Splits) -> str:
-    """SHA-256 of all rows of the three parts as they are encoded, and of the target's units.
-
-    The same wherever the data come from: a file may move, and it may change under its name.
+    """SHA-256 of all rows as they are encoded and of the target's units, wherever they come from.
 
     Examples:
         >>> from bayesdiv.app.data.loading import load
@@ -142,12 +140,7 @@ def known() -> list[str]:
 
 
 def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str, Any]]:
-    """The trained experiment of a run, and its settings.
-
-    Args:
-        folder: of the run.
-        data: where its data are now, which `reloaded` checks; None where they were.
-    """
+    """The trained experiment of a run, and its settings; `data` is where its data are now."""
     settings, weights = _read(folder), Path(folder) / runs.WEIGHTS
     if not weights.exists():
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")

@@ -45,7 +45,7 @@ def train(
         splits: the data.
         divergence: what holds the weights near the prior; None for a deterministic network.
         training: how.
-        folder: where the run is written; a stopped run there is resumed. None writes nothing.
+        folder: where the run is written; a stopped run there is resumed.
         source: how the data were loaded, kept with the run.
         tell: called after each epoch with it and its validation metrics.
         weights: those that a pretrained network begins with.
@@ -90,10 +90,7 @@ def _trained(
 
 
 class _Done(NamedTuple):
-    """All that is known after an epoch.
-
-    It is replaced as one value, so that Ctrl-C meets the old one whole or the new one whole.
-    """
+    """All that is known after an epoch: one value, so that Ctrl-C meets it whole."""
 
     epoch: int
     last: tuple[State, dict[str, Any]]  # parts and optimizer after that epoch
@@ -221,11 +218,7 @@ def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> 
 
 
 def write_unlike(folder: Path, splits: Splits) -> None:
-    """Keep how far rows usually are from the training rows: of tables, not of many pixels.
-
-    The distance is Mahalanobis', of the encoded rows; those of the validation rows, which it is not
-    fitted to, set its threshold.
-    """
+    """Keep the usual Mahalanobis distances of validation rows of a table, for `unlike`."""
     from bayesdiv.outliers import Mahalanobis
 
     if splits.num_features > MOST_COLUMNS or not len(splits.validation.x):
@@ -241,10 +234,7 @@ def write_unlike(folder: Path, splits: Splits) -> None:
 
 
 def unlike(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
-    """Which encoded rows are unlike those of training; None for a run that does not know.
-
-    Of rows like those of training, at most this share is flagged on average.
-    """
+    """Which encoded rows are unlike those of training, with false alarms; None where not known."""
     from bayesdiv.outliers import Mahalanobis, Threshold
 
     if not (folder / UNLIKE).exists():

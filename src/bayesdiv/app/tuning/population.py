@@ -94,14 +94,8 @@ def population(
     half of them are done, the worse half goes, until eight are left. These are averaged with shares
     by how likely the validation rows are, see `shares_of`. The test part is not looked at.
 
-    Args:
-        splits: a table.
-        divergence: of the first trial; its alpha is among the settings if it has one.
-        training: of the first trial.
-        ranges: what is searched, and between which numbers; without alpha a population under JSA
-            takes a fourth of the time.
-        trials: how many settings to start with.
-        tell: called with the number of trials, the epoch and the number of epochs.
+    The first of so many `trials` has the settings given; `ranges` without alpha take a fourth of
+    the time under JSA. `tell` is called with the number of trials, the epoch and that of epochs.
     """
     whole = settled(training, splits.num_data, splits.shape)
     space, everyone = Space(divergence, whole, ranges), []
@@ -201,11 +195,7 @@ def _trained(
 class Paced(torch.optim.Adam):
     """Adam with a learning rate per trial of a stack; what trials share has the usual one.
 
-    Args:
-        parameters: those of a stack have its trials along the first of two axes.
-        usual: learning rate.
-        rates: one per trial.
-        before: the optimizer whose moments are taken over, and its trials that are left.
+    The moments of the optimizer `before` are taken over, of its trials that are left.
     """
 
     def __init__(
@@ -237,10 +227,7 @@ def shares_of(log_densities: Tensor) -> Tensor:
     """The shares of a mixture that some rows are likeliest under, by expectation maximisation.
 
     Half of each share is kept equal: few rows choose too sharply, and networks that differ are
-    worth averaging.
-
-    Args:
-        log_densities: of each row under each part, (parts, rows).
+    worth averaging. Densities are those of each row under each part, (parts, rows).
 
     Examples:
         >>> shares_of(torch.tensor([[0.0, -9.0, 0.0], [-9.0, 0.0, -9.0]])).round(decimals=2)

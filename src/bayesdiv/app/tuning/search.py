@@ -201,16 +201,9 @@ def tune_experiment(
 ) -> Tuned:
     """Search alpha, strength and learning rate of an experiment by its validation NLL.
 
-    The settings given are the first trial, unless one lies outside its range.
-
-    Args:
-        splits: the data, whose test part is not looked at.
-        divergence: with the alpha to start with.
-        training: with the strength and learning rate to start with; the rest stays as it is.
-        search: where and how long.
-        ranges: what is searched, and between which numbers.
-        about: what else the search depends on, such as how the data were loaded.
-        tell: called with all trials after each change.
+    The settings given are the first trial, unless one lies outside its range; all that has no range
+    stays as it is. The test part is not looked at. `about` says what else the search depends on,
+    such as how the data were loaded; `tell` is called with all trials after each change.
     """
     space = Space(divergence, settled(training, splits.num_data, splits.shape), ranges)
     depends = {
