@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from bayesdiv.app import metric
-from bayesdiv.app.rounding import spread
+from bayesdiv.app.metric import spread
 from bayesdiv.training.fit import Epoch
 
 NONE = "–"  # instead of a metric that does not exist for a part of the data

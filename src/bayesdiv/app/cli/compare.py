@@ -21,8 +21,8 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
+from bayesdiv.app.metric import spread
 from bayesdiv.app.report import comparison
-from bayesdiv.app.rounding import spread
 from bayesdiv.app.settings import named
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.divergence import Divergence

@@ -20,8 +20,8 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors, note, numbers, output, print_metrics, say
 from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.metric import rounded
 from bayesdiv.app.report.search import page
-from bayesdiv.app.rounding import rounded
 from bayesdiv.app.settings import described, known, loss, named
 from bayesdiv.app.tuning.population import NEAR, population, write_run
 from bayesdiv.app.tuning.search import (

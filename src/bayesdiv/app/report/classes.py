@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
+from bayesdiv.app.metric import rounded
 from bayesdiv.app.report.markup import Html, Values, chart, charts, rows, section
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.report.scores import BINS
-from bayesdiv.app.rounding import rounded
 from bayesdiv.app.tasks.classification import Classification
 
 MOST_CLASSES = 12  # of more, only the mistakes are drawn

@@ -10,9 +10,9 @@ from torch.distributions import Categorical
 
 from bayesdiv import metrics, quantiles
 from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot, label_of
+from bayesdiv.app.metric import number, percent
 from bayesdiv.app.report.markup import Html, Values, chart, charts, plain, rows, section, table
 from bayesdiv.app.report.reading import Tested
-from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.app.training import unlike

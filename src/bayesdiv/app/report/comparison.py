@@ -7,11 +7,11 @@ from typing import Any
 
 from bayesdiv.app import metric
 from bayesdiv.app.data.splits import Splits
+from bayesdiv.app.metric import number
 from bayesdiv.app.report import classes, quantities
 from bayesdiv.app.report.markup import Html, chart, charts, element, framed, joined, section, table
 from bayesdiv.app.report.page import Histories, training
 from bayesdiv.app.report.reading import Forecasts
-from bayesdiv.app.rounding import number
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.metrics import TABLE as METRICS
 from bayesdiv.metrics.table import SHARE, TARGET

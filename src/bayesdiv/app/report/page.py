@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bayesdiv.app import metric
 from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.metric import number
 from bayesdiv.app.report import classes, columns, quantities, reading, scores
 from bayesdiv.app.report.markup import (
     Html,
@@ -30,7 +31,6 @@ from bayesdiv.app.report.markup import (
     table,
 )
 from bayesdiv.app.report.reading import Run, Tested
-from bayesdiv.app.rounding import number
 from bayesdiv.app.runs import leaves
 from bayesdiv.app.tasks.classification import Classification
 

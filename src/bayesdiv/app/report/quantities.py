@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from bayesdiv import metrics
+from bayesdiv.app.metric import number, percent
 from bayesdiv.app.report.markup import Columns, Html, chart, charts, rows, section
 from bayesdiv.app.report.reading import Forecasts, Tested
-from bayesdiv.app.rounding import number, percent
 from bayesdiv.app.tasks.regression import Regression
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

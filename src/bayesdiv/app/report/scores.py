@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bayesdiv.app import calibrated, metric
 from bayesdiv.app.baselines import forecasts
+from bayesdiv.app.metric import number, percent, rounded
 from bayesdiv.app.report.markup import Html, element, joined, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
-from bayesdiv.app.rounding import number, percent, rounded
 from bayesdiv.app.task import Task
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bayesdiv.app.metric import number
 from bayesdiv.app.report.markup import (
     Html,
     Values,
@@ -15,7 +16,6 @@ from bayesdiv.app.report.markup import (
     section,
     table,
 )
-from bayesdiv.app.rounding import number
 
 SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA")]
 
