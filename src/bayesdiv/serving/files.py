@@ -30,36 +30,38 @@ def traced(graph: nn.Module, example: Sequence[Tensor]) -> ExportedProgram:
     rows = Dim("rows")
     # One row would be taken for a constant.
     several = tuple(torch.cat([leaf, leaf]) if len(leaf) == 1 else leaf for leaf in example)
-    with torch.no_grad(), _exportable():
-        try:
-            whole = torch.export.export(
-                graph, several, dynamic_shapes=(tuple({0: rows} for _ in several),)
-            )
-            schemas = [getattr(node.target, "_schema", None) for node in whole.graph.nodes]
-            # Where an operation changes a tensor in place, its order counts.
-            written = any(getattr(schema, "is_mutable", False) for schema in schemas)
-            program: ExportedProgram = whole.run_decompositions({}) if written else whole
-        except Exception as error:
-            line = " ".join(str(error).split())[:300]
-            raise ValueError(
-                f"the network cannot be traced for any number of rows, by torch.export: {line}"
-            ) from error
+    refusal = "the network cannot be traced for any number of rows, by torch.export: {}"
+    with _exporting(refusal):
+        shapes = (tuple({0: rows} for _ in several),)
+        program: ExportedProgram = torch.export.export(graph, several, dynamic_shapes=shapes)
+        schemas = [getattr(node.target, "_schema", None) for node in program.graph.nodes]
+        # Where an operation changes a tensor in place, its order counts.
+        if any(getattr(schema, "is_mutable", False) for schema in schemas):
+            program = program.run_decompositions({})
     shared(program)
     return program
 
 
 @contextmanager
-def _exportable() -> Iterator[None]:
-    """Attention by operations that every runtime has, no checks of values, no torch's warnings."""
-    checks = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
-    log = logging.getLogger("torch.onnx")
+def _exporting(refusal: str) -> Iterator[None]:
+    """Attention by operations that every runtime has, no checks of values, no torch's warnings.
+
+    What fails is refused with its innermost cause, in one line.
+    """
+    checks, log = Distribution._validate_args, logging.getLogger("torch.onnx")
     level = log.level
+    Distribution.set_default_validate_args(False)
     log.setLevel(logging.ERROR)
     try:
-        with attention_alone(torch.device("cpu")), warnings.catch_warnings():
+        with torch.no_grad(), attention_alone(torch.device("cpu")), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        line = " ".join(str(cause).split())[:300].rstrip(".: ")
+        raise ValueError(refusal.format(line)) from error
     finally:
         Distribution.set_default_validate_args(checks)
         log.setLevel(level)
@@ -86,8 +88,7 @@ def shared(program: ExportedProgram) -> None:
 def pt2(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]) -> bytes:
     """The file that `torch.export.load` reads."""
     out = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _exporting("torch cannot save this model, {}"):
         torch.export.save(program, out, extra_files={METADATA: json.dumps(told)})
     return out.getvalue()
 
@@ -100,21 +101,16 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
             f"an .onnx file needs {' and '.join(absent)}: pip install 'bayesdiv[export]', or "
             "write a .pt2 file"
         )
-    with torch.no_grad(), _exportable():
-        try:
-            if any(node.target in TABLE for node in program.graph.nodes):
-                program = program.run_decompositions(dict(TABLE))
-            made = torch.onnx.export(
-                program, dynamo=True, verbose=False, input_names=list(names), optimize=False
-            )
-            assert made is not None
-            _tidy(made.model, list(told["outputs"]))
-            made.model.metadata_props["bayesdiv"] = json.dumps(told)
-            content: bytes = made.model_proto.SerializeToString()
-        except Exception as error:
-            raise ValueError(
-                f"ONNX cannot express this model, {_reason(error)}: write a .pt2 file, which can"
-            ) from error
+    with _exporting("ONNX cannot express this model, {}: write a .pt2 file, which can"):
+        if any(node.target in TABLE for node in program.graph.nodes):
+            program = program.run_decompositions(dict(TABLE))
+        made = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=list(names), optimize=False
+        )
+        assert made is not None
+        _tidy(made.model, list(told["outputs"]))
+        made.model.metadata_props["bayesdiv"] = json.dumps(told)
+        content: bytes = made.model_proto.SerializeToString()
     return content
 
 
@@ -122,10 +118,8 @@ def _tidy(model: Any, outputs: Sequence[str]) -> None:
     """Fold what is small, leave out notes on the trace, and give the outputs their names."""
     from onnxscript import optimizer
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # Packed weights stay packed.
-        optimizer.optimize(model, input_size_limit=SMALL, output_size_limit=SMALL)
+    # Packed weights stay packed.
+    optimizer.optimize(model, input_size_limit=SMALL, output_size_limit=SMALL)
     inside = [value for node in model.graph for value in node.outputs]
     for part in [*model.graph, *inside]:
         part.metadata_props.clear()
@@ -134,13 +128,6 @@ def _tidy(model: Any, outputs: Sequence[str]) -> None:
             value.name = f"{value.name}_inside"
     for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause, in one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())[:200].rstrip(".: ")
 
 
 # Operations that ONNX or its runtimes lack, by others that they have.
