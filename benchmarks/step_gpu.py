@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import bayesdiv as bd
-from bayesdiv.app.nets.resnet import Norm, ResNet, imagenet_stem, small_stem
+from bayesdiv.app.nets.images import Norm, ResNet, imagenet_stem, small_stem
 
 DEVICE = torch.device("cuda")
 STEPS = 20  # per epoch

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import bayesdiv as bd
 from bayesdiv.app.image_recipe import ImageRecipe
-from bayesdiv.app.nets.resnet import ResNet, estimate_statistics
+from bayesdiv.app.nets.images import ResNet, estimate_statistics
 from bayesdiv.model.bayesian import using
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 from bayesdiv.training.optimizers.natural import Cosine

@@ -27,7 +27,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 import bayesdiv as bd
-from bayesdiv.app.nets.resnet import Norm, ResNet, resnet20, small_stem
+from bayesdiv.app.nets.images import Norm, ResNet, resnet20, small_stem
 from benchmarks.field.data import CASES, Part, read, training_part, tuning_parts
 from benchmarks.field.evaluation import Logs, judged, predicted, seen, unusable
 from benchmarks.field.methods import METHODS, Result, Settings, Task, per_epoch

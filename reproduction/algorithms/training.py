@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import Auto, MonteCarlo
-from bayesdiv.app.nets.resnet import ResNet
+from bayesdiv.app.nets.images import ResNet
 from bayesdiv.app.nets.tables import MLP
 from bayesdiv.divergence import JSA, JSG, KL, Divergence, Estimator, Points
 from bayesdiv.likelihoods import Classes

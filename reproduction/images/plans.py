@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesdiv.app import runs
-from bayesdiv.app.nets.resnet import small_stem
+from bayesdiv.app.nets.images import small_stem
 from reproduction.contenders import THREE
 from reproduction.images.protocol import (
     OURS,

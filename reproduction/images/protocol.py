@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv.app.nets.resnet import Stem, imagenet_stem
+from bayesdiv.app.nets.images import Stem, imagenet_stem
 from bayesdiv.model.layout import Layout
 from bayesdiv.model.priors import FanIn, Prior, PriorFor
 from bayesdiv.training.batches import Batches

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import bayesdiv
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.nets.resnet import ResNet
+from bayesdiv.app.nets.images import ResNet
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors import Point

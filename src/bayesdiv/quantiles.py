@@ -32,7 +32,8 @@ def quantiles(distribution: Distribution, *probabilities: float) -> list[Tensor]
     # elsewhere, with an error in the probability of about 0.004.
     if traced():
         return list(in_fixed_steps(distribution, probabilities))
-    known, discrete = _known(distribution), is_discrete(distribution)
+    ours = cdf.dispatch(type(distribution)) is not cdf.dispatch(object)
+    known, discrete = ours or offers(distribution, "cdf"), is_discrete(distribution)
     finds = (_count if known else _added_up) if discrete else (_continuous if known else _sampled)
     return [finds(distribution, probability) for probability in probabilities]
 
@@ -68,13 +69,6 @@ def cdf(distribution: Distribution, value: Tensor) -> Tensor:
     if not offers(distribution, "cdf"):
         raise ValueError(f"{type(distribution).__name__} has no distribution function")
     return distribution.cdf(value)
-
-
-def _known(distribution: Distribution) -> bool:
-    return offers(distribution, "cdf") or cdf.dispatch(type(distribution)) is not _OFFERED
-
-
-_OFFERED = cdf.dispatch(Distribution)
 
 
 @cdf.register

@@ -12,7 +12,7 @@ import yaml
 
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Part, Splits
-from bayesdiv.app.nets.resnet import small_stem
+from bayesdiv.app.nets.images import small_stem
 from bayesdiv.app.tasks.classification import Classification
 from reproduction.images import results as images_results
 from reproduction.images import running as images_running

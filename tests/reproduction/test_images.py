@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 from bayesdiv import KL, Predictive
 from bayesdiv.app import runs
 from bayesdiv.app.data.splits import DataError, Part, Splits
-from bayesdiv.app.nets.resnet import small_stem
+from bayesdiv.app.nets.images import small_stem
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.training.batches import Batches
 from reproduction.contenders import CONTENDERS

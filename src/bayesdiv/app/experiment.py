@@ -13,8 +13,7 @@ from torch.distributions import Categorical
 from bayesdiv.app.data.images import CEILING
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.image_recipe import FineTuning, ImageRecipe
-from bayesdiv.app.nets.pictured import Conv, Pictured, begin_with
-from bayesdiv.app.nets.resnet import estimate_statistics
+from bayesdiv.app.nets.images import Conv, Pictured, begin_with, estimate_statistics
 from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, halved, scheduled
 from bayesdiv.app.task import Task

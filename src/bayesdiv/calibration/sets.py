@@ -1,7 +1,7 @@
 """Conformal sets of classes, and calibration whose level is chosen later."""
 
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -131,12 +131,12 @@ class Promised(Predictive):
     levels: Levels
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        if self.levels.score is None:
-            return super().interval(level)  # which says that classes have none
-        return cast(Intervals, self.levels.kept(level))(self)
+        kept = self.levels.kept(level)
+        return kept(self) if isinstance(kept, Intervals) else super().interval(level)  # refused
 
     def sets(self, level: float = 0.9) -> Tensor:
         """Which classes are in the conformal set of each row, (rows, classes)."""
-        if self.levels.score is not None:
+        kept = self.levels.kept(level)
+        if isinstance(kept, Intervals):
             raise ValueError("sets need targets that are classes, got numbers: use interval")
-        return cast(Sets, self.levels.kept(level))(self)
+        return kept(self)

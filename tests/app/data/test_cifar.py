@@ -408,7 +408,7 @@ def test_readers_and_networks_import_with_torch_and_numpy_alone():
 import sys
 for name in {absent.split()}:
     sys.modules[name] = None
-import bayesdiv.app.data.cifar, reproduction.data.histopathology, bayesdiv.app.nets.resnet
+import bayesdiv.app.data.cifar, reproduction.data.histopathology, bayesdiv.app.nets.images
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import bayesdiv as bd
-from bayesdiv.app.nets.resnet import FilterResponseNorm, Norm, estimate_statistics
+from bayesdiv.app.nets.images import FilterResponseNorm, Norm, estimate_statistics
 
 
 def test_filter_response_norm_is_its_formula():

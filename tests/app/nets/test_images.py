@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
 
 import bayesdiv as bd
-from bayesdiv.app.nets.resnet import Norm, ResNet, Stem, imagenet_stem, resnet20, small_stem
+from bayesdiv.app.nets.images import Norm, ResNet, Stem, imagenet_stem, resnet20, small_stem
 
 SMALL = ResNet(classes=5, stem=small_stem, width=4)
 
