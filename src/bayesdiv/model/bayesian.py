@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import compress
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,6 @@ from bayesdiv.model.layout import Layout, Placeholder, pieces, place
 from bayesdiv.model.posteriors import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
 from bayesdiv.model.recomputing import called_with, may_recompute
-
-Made = TypeVar("Made")
 
 
 class Whole(nn.Module):
@@ -36,16 +34,12 @@ class Whole(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self._first.loc.device
+        return bayesian_modules(self)[0].loc.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype in which the module computes, that of its first random weight."""
-        return self._first._empty[0].dtype
-
-    @property
-    def _first(self) -> "Bayesian":
-        return next(module for module in self.modules() if isinstance(module, Bayesian))
+        return bayesian_modules(self)[0]._empty[0].dtype
 
 
 def _without_placeholders(
@@ -149,7 +143,7 @@ class Bayesian(Whole):
     def _posterior(self) -> Posterior:
         return cast(Posterior, self.posterior)
 
-    def inside(self, make: Callable[[], Made]) -> Made:
+    def inside(self, make: Callable[[], Any]) -> Any:
         """What is made of the posterior and the prior: the one door for `Objective`.
 
         `register_fsdp_forward_method(group, "inside")` gathers a sharded group for this time alone.
@@ -249,10 +243,9 @@ def at_mean(model: nn.Module) -> AbstractContextManager[None]:
 
     Examples:
         >>> import bayesdiv as bd
-        >>> source = nn.Linear(3, 1)
-        >>> net = bd.bayesianize(source, bd.FanIn())
+        >>> net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
         >>> with at_mean(net):
-        ...     bool((net(torch.ones(2, 3)) == source(torch.ones(2, 3))).all())
+        ...     bool((net(torch.ones(2, 3)) == net(torch.ones(2, 3))).all())
         True
     """
     return using(model, [module.loc for module in bayesian_modules(model)])
@@ -290,11 +283,10 @@ def _alike(one: nn.Module, two: nn.Module) -> bool:
 
 def _common_prior(models: Sequence[Bayesian]) -> nn.Module:
     """The prior that all share, else theirs side by side."""
-    first = models[0].prior
-    same_family = all(type(model.p()) is type(models[0].p()) for model in models)
-    if same_family and all(_alike(model.prior, first) for model in models):
+    first, families = models[0].prior, {type(model.p()) for model in models}
+    if len(families) == 1 and all(_alike(model.prior, first) for model in models):
         return copy.deepcopy(first)
     priors = [model.prior for model in models if isinstance(model.prior, Prior)]
-    if not same_family or len(priors) < len(models):
+    if len(families) > 1 or len(priors) < len(models):
         raise ValueError("priors of one stack must be equal, or Prior of one family")
     return side_by_side(priors, models[0].layout.size)

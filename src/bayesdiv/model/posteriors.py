@@ -6,14 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import torch
-from torch import Tensor, nn
-from torch.distributions import (
-    Distribution,
-    Independent,
-    LowRankMultivariateNormal,
-    MultivariateNormal,
-    Normal,
-)
+from torch import Tensor, distributions, nn
+from torch.distributions import Distribution, Independent, LowRankMultivariateNormal, Normal
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
@@ -289,8 +283,10 @@ class FullRankGaussian(Around):
         """The Cholesky factor L of the covariance, (…, weights, weights)."""
         return self.lower.tril(-1) + softplus(self.rho).diag_embed()
 
-    def distribution(self) -> MultivariateNormal:
-        return MultivariateNormal(self.loc, scale_tril=self.scale_tril, validate_args=False)
+    def distribution(self) -> distributions.MultivariateNormal:
+        return distributions.MultivariateNormal(
+            self.loc, scale_tril=self.scale_tril, validate_args=False
+        )
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         noise = standard_noise(samples, self.loc, seed)

@@ -1,5 +1,6 @@
 """The weights of the best epoch, kept where they are and put back at the end."""
 
+import copy
 import math
 import warnings
 from collections.abc import Mapping
@@ -12,10 +13,7 @@ State = dict[str, dict[str, Tensor]]
 
 def state_of(parts: Mapping[str, nn.Module]) -> State:
     """A copy of all that the modules hold, on their devices."""
-    states = {name: part.state_dict() for name, part in parts.items()}
-    for state in states.values():  # filled in place: it carries what layers write beside it
-        state.update({key: value.detach().clone() for key, value in state.items()})
-    return states
+    return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
 
 
 def put_back(state: State, parts: Mapping[str, nn.Module]) -> None:
