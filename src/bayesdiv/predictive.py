@@ -17,8 +17,7 @@ class Predictive:
 
         p(y | x, data) ≈ 1/S Σ_s p(y | x, w_s)
 
-    Args:
-        conditional: p(y | x, w_s), batch shape (samples, batch), such as a likelihood returns.
+    The conditional is p(y | x, w_s), batch shape (samples, batch), such as a likelihood returns.
 
     Examples:
         >>> from torch.distributions import Normal
@@ -100,10 +99,7 @@ class Predictive:
         return (self.entropy - each).clamp(min=0.0)
 
     def sample(self, count: int) -> Tensor:
-        """Targets drawn from the mixture, (count, batch, …), in random order.
-
-        One draw of weights serves a whole row; all serve equally often, as far as count allows.
-        """
+        """Targets drawn from the mixture, (count, batch, …), by all draws of weights equally."""
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
         rounds = torch.Size([math.ceil(count / self.samples)])

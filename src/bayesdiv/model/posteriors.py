@@ -24,17 +24,13 @@ PosteriorFor = Callable[[Tensor, Tensor], nn.Module]
 class Posterior(Protocol):
     """A module over one flat vector of weights; leading axes are independent trials.
 
-    `bayesianize` makes one from the mean and the scale of each weight, by any function
-    `(loc, scale) -> nn.Module` such as `MeanField` or `LowRank(rank=3)`. To add a family, write
-    these five in one file, or derive from this class and write `rsample`, `mean` and either
+    `bayesianize` makes one by any function `(loc, scale) -> nn.Module`, such as `MeanField`. To add
+    a family, write these five, or derive from this class and write `rsample`, `mean` and either
     `marginals` or `distribution`; then run `bayesdiv.testing.check_posterior` on it.
     """
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        """Weights drawn so that gradients reach the parameters, (samples, …, weights).
-
-        The same seed makes the same noise again; None takes noise from torch's generator.
-        """
+        """Differentiable draws, (samples, …, weights), the same for the same seed."""
 
     @property
     def mean(self) -> Tensor:
@@ -91,10 +87,6 @@ class MeanField(Around):
 
         w = loc + scale · ε,   scale = softplus(rho) = log(1 + e^rho)
 
-    Args:
-        loc: mean of each weight, (…, weights).
-        scale: standard deviation of each weight.
-
     Examples:
         >>> import torch
         >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
@@ -140,10 +132,6 @@ class Point(Around):
     The divergence is taken from a Gaussian of fixed scale around it: with KL, and `start=1` so that
     the scale is the prior's, that is weight decay, loc²/(2 scale²), the maximum a posteriori; with
     strength 0 maximum likelihood.
-
-    Args:
-        loc: the weights, (…, weights).
-        scale: standard deviation of the Gaussian around them, not learned.
 
     Examples:
         >>> import torch
@@ -198,8 +186,7 @@ class LowRank:
 class LowRankGaussian(Around):
     """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers."""
 
-    # Half of each weight's variance starts in the diagonal, half in the factor, with random signs:
-    # a factor of zeros would never leave 0, since its expected gradient is 0 there.
+    # Half of each weight's variance starts in the factor: one of zeros would never leave 0.
 
     def __init__(self, loc: Tensor, scale: Tensor, rank: int) -> None:
         super().__init__()
@@ -315,8 +302,8 @@ class Ensemble:
 
         KL(q ‖ p) ≤ 1/K Σ_k KL(q_k ‖ p) ≤ KL(q ‖ p) + log K
 
-    The first member starts at the module's weights, the others at redrawn ones. `at_mean` runs the
-    first member: the mean over members lies between networks and is not a network itself.
+    The first member starts at the module's weights, the others at redrawn ones; `at_mean` runs the
+    first, since the mean over members is not a network that was trained.
 
     Args:
         members: K, how many.

@@ -107,9 +107,7 @@ class ScaleMixture(nn.Module):
 class FanIn:
     """A prior whose scale suits each layer: gain / √fan-in, so that activations keep their size.
 
-    Args:
-        gain: √2 suits layers before a ReLU, 1 others.
-        family: one with loc and scale.
+    A gain of √2 suits layers before a ReLU, 1 others; the family is one with loc and scale.
 
     Examples:
         >>> layout = Layout.of(nn.Linear(4, 2, bias=False).named_parameters())

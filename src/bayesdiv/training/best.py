@@ -31,10 +31,9 @@ class Kept(NamedTuple):
 
 
 class Best:
-    """Remembers the weights of the epoch with the lowest score, the first of equal ones.
+    """Remembers the weights of the best epoch: `Best(model=net, objective=objective)`.
 
-    Args:
-        **parts: the modules to remember, such as `model=net, objective=objective`.
+    That is the one with the lowest score, the first of equal ones.
     """
 
     def __init__(self, **parts: nn.Module) -> None:

@@ -46,10 +46,7 @@ class TrialLosses(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What `fit` yields: the epoch's number from 1, its loss, the strength, the time it took.
-
-    The loss of a stack is the sum over its trials that are finite; `trials` has each by itself.
-    """
+    """What `fit` yields; the loss of a stack is the sum over its trials that are finite."""
 
     number: int
     loss: EpochLoss
@@ -134,10 +131,9 @@ def fit(
     """Train, and yield after each epoch; everything else goes into the body of your `for` loop.
 
     Validate, keep the best weights (`bayesdiv.training.best.Best`) or stop early (`break`) there.
-    It runs on one device, or in several processes under `torchrun` or `accelerate launch`, where
-    each takes its part of every batch. The same call trains a stack of trials (`stacked`) with
-    `Batches` that have one seed per trial. If the loss of a trial is no longer finite, its losses
-    and weights are NaN from then on, and the others are not affected.
+    In several processes, under `torchrun` or `accelerate launch`, each takes its part of every
+    batch. The same call trains a stack of trials (`stacked`) with `Batches` that have one seed per
+    trial. A trial whose loss is no longer finite is NaN from then on; the others are not affected.
 
     Args:
         model: a `Bayesian`, a module with some inside, a stack of trials, or a deterministic one.
@@ -152,8 +148,7 @@ def fit(
         schedule: of the learning rate, stepped after each update.
         unpack: from what a loader yields to inputs and targets, such as `bd.labelled("labels")`.
         transform: applied to the loss module once, such as `torch.compile`.
-        autocast: the dtype of activations and drawn weights inside the network, such as
-            torch.bfloat16; parameters, loss and divergence keep theirs.
+        autocast: the dtype of activations and drawn weights, such as torch.bfloat16.
         device: where to train; None is the GPU if there is one.
         accelerator: of accelerate, instead of the last two.
 

@@ -13,12 +13,10 @@ from bayesdiv.prediction import predict
 class Labelled(nn.Module):
     """Model and objective as one module that is called with the parts of a batch by their names.
 
-    In training it returns the loss of the objective. In evaluation it returns the negative log
-    predictive density of the labels as the loss and, as logits, the logarithm of the mean class
-    probabilities over the draws; the predictive mean where targets are numbers. This is what the
-    `Trainer` of transformers asks of a model, so that its evaluation is that of the posterior.
-
-    An evaluation runs `samples` draws in the way of the objective.
+    In training it returns the loss of the objective. In evaluation, over `samples` draws, it
+    returns the negative log predictive density of the labels as the loss and, as logits, the
+    logarithm of the mean class probabilities; the predictive mean where targets are numbers. This
+    is what the `Trainer` of transformers asks of a model.
 
     Examples:
         >>> import torch, bayesdiv as bd
@@ -46,10 +44,9 @@ class Labelled(nn.Module):
             if labels is None:
                 raise ValueError(f"a batch must have labels in training, got {sorted(inputs)}")
             return {"loss": self.objective(self.model, inputs, labels).total}
-        likelihood, over = self.objective.likelihood, self.objective.over
-        outputs = self.objective.outputs
+        own, likelihood = self.objective, self.objective.likelihood
         predictive = predict(
-            self.model, likelihood, inputs, self.samples, over=over, outputs=outputs
+            self.model, likelihood, inputs, self.samples, over=own.over, outputs=own.outputs
         )
         made = predictive.probabilities.log() if predictive.discrete else predictive.mean
         if labels is None:
