@@ -20,8 +20,7 @@ from bayesdiv.metrics.classes import (
     risk_coverage,
     roc,
 )
-from bayesdiv.metrics.numbers import coverage, crps, nll, pinball, pit, rmse, sharpness
-from bayesdiv.metrics.table import (
+from bayesdiv.metrics.numbers import (
     HIGHEST,
     LEVEL,
     LOWEST,
@@ -30,8 +29,15 @@ from bayesdiv.metrics.table import (
     TABLE,
     TARGET,
     Metric,
+    coverage,
+    crps,
     metric,
     nearest,
+    nll,
+    pinball,
+    pit,
+    rmse,
+    sharpness,
 )
 
 __all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Metric", "accuracy"]

@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bayesdiv.metrics.table import (
-    HIGHEST,
-    LOWEST,
-    SHARE,
-    every_class,
-    labelled,
-    metric,
-    two_classes,
-)
+from bayesdiv.metrics.numbers import HIGHEST, LOWEST, SHARE, labelled, metric
 from bayesdiv.predictive import Predictive
 
 
@@ -159,7 +151,7 @@ def auroc(predictive: Predictive, y: Tensor) -> Tensor:
     """
     from torchmetrics.functional.classification import binary_auroc, multiclass_auroc
 
-    probabilities, y = every_class(predictive, y)
+    probabilities, y = _every_class(predictive, y)
     classes = probabilities.shape[-1]
     if classes == 2:
         return binary_auroc(probabilities[:, 1], y)
@@ -176,8 +168,8 @@ def roc(predictive: Predictive, y: Tensor) -> Roc:
     """
     from torchmetrics.functional.classification import binary_roc
 
-    two_classes(predictive)
-    probabilities, y = every_class(predictive, y)
+    _two_classes(predictive)
+    probabilities, y = _every_class(predictive, y)
     false_positive, true_positive, thresholds = binary_roc(probabilities[:, 1], y)
     # A finite first threshold would call a probability of 1 positive.
     first = torch.full_like(thresholds[:1], torch.inf)
@@ -209,7 +201,7 @@ def false_negative_rate(predictive: Predictive, y: Tensor) -> Tensor:
         >>> false_negative_rate(predictive, torch.tensor([1, 1, 1, 0]))
         tensor(0.3333)
     """
-    two_classes(predictive)
+    _two_classes(predictive)
     called = confusion(predictive, y)[1]  # those of class 1
     if called.sum() == 0:
         raise ValueError("a false negative rate needs targets of class 1, got none")
@@ -246,6 +238,23 @@ def aurc(predictive: Predictive, y: Tensor) -> Tensor:
         tensor(0.1111)
     """
     return risk_coverage(predictive, y).risk.mean()
+
+
+def _every_class(predictive: Predictive, y: Tensor) -> tuple[Tensor, Tensor]:
+    """As `labelled`, where no class may be missing: it would have no rate."""
+    probabilities, y = labelled(predictive, y)
+    classes = probabilities.shape[-1]
+    missing = (torch.bincount(y, minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        raise ValueError(f"a ROC curve needs targets of every class, got none of {missing}")
+    return probabilities, y
+
+
+def _two_classes(predictive: Predictive) -> None:
+    """Refuse more classes than two."""
+    if predictive.discrete and predictive.probabilities.shape[-1] != 2:
+        classes = predictive.probabilities.shape[-1]
+        raise ValueError(f"this metric needs two classes, got {classes}")
 
 
 def _bin_sums(predictive: Predictive, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:

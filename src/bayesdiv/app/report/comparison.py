@@ -13,8 +13,8 @@ from bayesdiv.app.report.markup import Html, chart, charts, element, framed, joi
 from bayesdiv.app.report.page import Histories, training
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.metrics import SHARE, TARGET
 from bayesdiv.metrics import TABLE as METRICS
-from bayesdiv.metrics.table import SHARE, TARGET
 
 RANGES = {SHARE: (0.0, 1.0), TARGET: (0.0, math.inf)}
 """What a metric of a unit can be, where that has an end."""
