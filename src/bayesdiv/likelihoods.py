@@ -118,9 +118,7 @@ class Gaussian(Noisy):
 class StudentTNoise(Noisy):
     """Targets with outliers: Student's t around the output, with a learned scale and a fixed df.
 
-        y | x, w ~ f_w(x) + scale · t_df
-
-    Four degrees of freedom forgive outliers and have a finite variance.
+    y | x, w ~ f_w(x) + scale · t_df
     """
 
     def __init__(self, df: float = 4.0, scale: float | Tensor = 1.0) -> None:
@@ -246,9 +244,7 @@ class Logarithmic(Spread):
 class LogNormal(Logarithmic):
     """Positive targets whose logarithm is normal, with a noise level of each row's own.
 
-        log y | x, w ~ N(centre + width · f_1, (width · (smallest + softplus(f_2 + shift)))²)
-
-    Intervals lie above 0. The tail on the right is heavier than that of `Gamma`.
+    log y | x, w ~ N(centre + width · f_1, (width · (smallest + softplus(f_2 + shift)))²)
     """
 
     def forward(self, outputs: Tensor) -> Distribution:
@@ -261,7 +257,7 @@ class Gamma(Logarithmic):
         y | x, w ~ Gamma(k, k / mean),   mean = exp(centre + width · f_1)
         1 / √k = width · (smallest + softplus(f_2 + shift))
 
-    Intervals lie above 0. The standard deviation is mean / √k.
+    The standard deviation is mean / √k; the tail on the right is lighter than `LogNormal`'s.
     """
 
     def forward(self, outputs: Tensor) -> Distribution:

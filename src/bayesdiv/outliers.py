@@ -22,10 +22,8 @@ from bayesdiv.predictive import Predictive
 def mutual_information(predictive: Predictive) -> Tensor:
     """What the target would say about the weights, in nats: large where draws disagree.
 
-        I(y; w) = H(1/S Σ_s p(y | w_s)) - 1/S Σ_s H(p(y | w_s))             classes
-        ½ log(1 + epistemic / aleatoric), summed over outputs               numbers
-
-    For numbers it is that of Gaussians with these variances.
+        I(y; w) = H(1/S Σ_s p(y | w_s)) - 1/S Σ_s H(p(y | w_s))        classes
+        ½ log(1 + epistemic / aleatoric), summed over outputs          numbers, as of Gaussians
 
     Examples:
         >>> mutual_information(Predictive(Normal(torch.tensor([[0.0], [2.0]]), 1.0)))
@@ -39,8 +37,7 @@ def mutual_information(predictive: Predictive) -> Tensor:
 def entropy(predictive: Predictive) -> Tensor:
     """Uncertainty of the target, from the weights and from noise alike, in nats.
 
-    For numbers it is that of Gaussians with the total variance, ½ log(2πe variance), summed over
-    outputs.
+    For numbers it is that of Gaussians, ½ log(2πe variance), summed over outputs.
 
     Examples:
         >>> entropy(Predictive(Bernoulli(torch.tensor([[0.5, 1.0]]))))
@@ -104,8 +101,7 @@ class Mahalanobis(Saved):
     it can be inverted however few the rows are.
 
     Examples:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> usual = torch.randn(500, 2, generator=generator)
+        >>> usual = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
         >>> Mahalanobis.fit(usual)(torch.tensor([[0.0, 0.0], [9.0, 9.0]])) > 10
         tensor([False,  True])
     """

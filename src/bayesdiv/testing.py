@@ -31,10 +31,7 @@ def check_divergence(
     For each pair: zero for equal distributions; never negative nor above its `bound`; its closed
     form, if one is registered, equal to dense integration in value and gradient; Monte Carlo within
     five standard errors of it; the gradient finite; unchanged when q and p change places if it
-    claims to be `symmetric`.
-
-    The pairs are of q and p in float64, each a single weight; Gaussians and a Laplace prior where
-    none are given.
+    claims to be `symmetric`. Pairs are in float64, each a single weight; there are usual ones.
 
     Examples:
         >>> check_divergence(bd.JSA(alpha=0.3))

@@ -13,9 +13,6 @@ follows the Beta(k, n + 1 - k) distribution, so that few rows promise the mean a
 `groups`, the promise holds within each group, whose rows are then the n that count.
 
 `FoldIntervals` (CV+) needs no rows of their own and promises less.
-
-What is learned is a few numbers: `state()` gives them as plain values for a JSON file, and
-`Saved.from_state` makes the same calibration of them again.
 """
 
 from bayesdiv.calibration.conformal import (

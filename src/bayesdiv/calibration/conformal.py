@@ -21,7 +21,7 @@ MOST_GROUPS = 1 << 20  # larger numbers are names, such as those of customers
 
 @dataclass(frozen=True)
 class Saved:
-    """A frozen dataclass of numbers and tensors that can be written to a JSON file."""
+    """A frozen dataclass of numbers and tensors: `state()` gives plain values for a JSON file."""
 
     kinds: ClassVar[dict[str, type["Saved"]]] = {}
 
@@ -126,8 +126,7 @@ def one_per_row(predictive: Predictive, y: Tensor) -> Tensor:
 class Score(Saved, ABC):
     """How unusual a number is for its prediction, and which numbers are no more unusual than that.
 
-    Any score keeps the promise; a good one makes intervals short. The scores and ends of intervals
-    have the shape of the targets.
+    Any score keeps the promise; a good one makes intervals short.
     """
 
     @abstractmethod
@@ -166,9 +165,7 @@ class Scaled(Score):
 class Quantiles(Score):
     """Distance beyond the predictive interval, negative inside it: conformalised quantiles.
 
-        max(low - y, y - high) ≤ r   ⟺   low - r ≤ y ≤ high + r
-
-    Ends that would change places meet half way.
+    max(low - y, y - high) ≤ r   ⟺   low - r ≤ y ≤ high + r, or both ends half way
     """
 
     def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
@@ -184,11 +181,9 @@ class Quantiles(Score):
 
 @dataclass(frozen=True)
 class Central(Score):
-    """Distance to the median in probability: intervals stay where the likelihood has its support.
+    """Distance to the median in probability: positive targets keep positive ends.
 
-        |F(y) - ½| ≤ r   ⟺   F⁻¹(½ - r) ≤ y ≤ F⁻¹(½ + r)
-
-    F is the predictive distribution function, so that positive targets keep positive ends.
+    |F(y) - ½| ≤ r   ⟺   F⁻¹(½ - r) ≤ y ≤ F⁻¹(½ + r),   F the predictive distribution function
     """
 
     def scores(self, predictive: Predictive, y: Tensor, level: float) -> Tensor:
@@ -248,10 +243,9 @@ class Intervals(Saved):
         score: Score | None = None,
         groups: Tensor | None = None,
     ) -> Self:
-        """Choose the thresholds on rows that took no part in training.
+        """Choose the thresholds on held-out rows; the usual score is `Scaled()`.
 
-        The score is `Scaled()` by default; `groups`, a number from 0 per row, makes the promise
-        hold within each group.
+        `groups`, a number from 0 per row, makes the promise hold within each group.
         """
         if predictive.discrete:
             raise ValueError("intervals need targets that are numbers, got classes: use Sets")

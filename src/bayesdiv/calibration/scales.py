@@ -74,10 +74,7 @@ class Spread(Saved):
         samples: int = 50,
         batch_size: int | None = None,
     ) -> Self:
-        """The factor of least negative log-likelihood on held-out rows, from 0.01 to 10.
-
-        The same weight draws serve every factor.
-        """
+        """The factor of least negative log-likelihood on held-out rows, from 0.01 to 10."""
         with torch.no_grad():
             weights = draw_weights(model, samples)
         if not weights:

@@ -100,10 +100,7 @@ class Encoded(nn.Module):
 
 @dataclass(frozen=True)
 class Rounded:
-    """Weights in another dtype, such as bfloat16 or float16: half the file.
-
-    The graph computes in float32.
-    """
+    """Weights in another dtype, such as bfloat16: half the file; the graph computes in float32."""
 
     dtype: torch.dtype = torch.float32
 
@@ -118,11 +115,9 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Int8:
-    """Weights in 8 bits, with one scale per output channel: a quarter of the file.
+    """Weights, but for vectors, in 8 bits with a scale per output channel: a quarter of the file.
 
-        w ≈ scale_c · k,   k = round(w / scale_c),   scale_c = max |w_c| / 127
-
-    Vectors, such as biases, stay in single precision.
+    w ≈ scale_c · k,   k = round(w / scale_c),   scale_c = max |w_c| / 127
     """
 
     def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:

@@ -88,13 +88,6 @@ class ResNet:
     Weights have the names of torchvision's. With two classes and the stem for 224 pixels they are
     11,167,938, of which the output layer has 1026: the paper's network.
 
-    Args:
-        classes: numbers out.
-        stem: `imagenet_stem` or `small_stem`.
-        width: channels after the stem; each group of blocks but the first doubles them.
-        blocks: how many in each group.
-        norm: what follows each convolution, and with it the activation.
-
     Examples:
         >>> network = ResNet(classes=10, stem=small_stem, width=8).build()
         >>> network(torch.zeros(5, 3, 32, 32)).shape
@@ -103,8 +96,8 @@ class ResNet:
 
     classes: int
     stem: Stem = imagenet_stem
-    width: int = 64
-    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    width: int = 64  # channels after the stem; each group of blocks but the first doubles them
+    blocks: tuple[int, ...] = (2, 2, 2, 2)  # in each group
     norm: Norm = Norm.NONE
 
     def __post_init__(self) -> None:
@@ -147,8 +140,7 @@ class ResNet:
 def resnet20(classes: int, norm: Norm = Norm.BATCH) -> ResNet:
     """ResNet-20 of He et al. (2016) for images of 32 pixels: three groups of 16, 32, 64 channels.
 
-    With `Norm.FILTER_RESPONSE` it is the network of the large Hamiltonian Monte Carlo study
-    (Izmailov et al. 2021).
+    With `Norm.FILTER_RESPONSE` it is the network of Izmailov et al. (2021).
 
     Examples:
         >>> sum(weight.numel() for weight in resnet20(10).build().parameters())
@@ -195,8 +187,7 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
 
     A Bayesian model draws its weights in each call, so the statistics are those of the average
     over draws. Inside `at_mean` they are those of the mean network: with noisy weights the two
-    differ, and a network that is averaged over draws loses accuracy with the wrong ones. The model
-    stays in its mode.
+    differ, and a network that is averaged over draws loses accuracy with the wrong ones.
 
     Examples:
         >>> norm = nn.BatchNorm1d(1)

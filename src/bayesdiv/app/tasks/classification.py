@@ -87,11 +87,9 @@ class Classification:
         return {key: METRICS[key].function(predictive, y).item() for key in keys}
 
     def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
-        """The likeliest class, all probabilities, and the uncertainty in two parts.
+        """The likeliest class, all probabilities, entropy and its epistemic and aleatoric parts.
 
-        Entropy is the whole, mutual information its epistemic part, which more data would lessen,
-        and expected entropy the aleatoric one. After a calibration there is the set of classes that
-        holds the true one with probability `level`.
+        After a calibration there is the set that holds the true class with probability `level`.
         """
         probabilities = predictive.probabilities
         found: dict[str, Tensor | list[str]] = {

@@ -94,10 +94,7 @@ class Regression:
         return math.log(self.scale)
 
     def to_units(self, y: Tensor) -> Tensor:
-        """Targets y or predicted means in the target's units, in double precision.
-
-        In single precision, targets such as Unix seconds would all round to the same number.
-        """
+        """Targets y or predicted means in the target's units; in double, or Unix seconds merge."""
         return self.loc + self.to_distance(y)
 
     def to_distance(self, y: Tensor) -> Tensor:
@@ -117,10 +114,7 @@ class Regression:
         return found
 
     def columns(self, predictive: Predictive, level: float) -> dict[str, Tensor | list[str]]:
-        """Mean, standard deviation, the ends of the interval of this level, and the two parts.
-
-        The parts are standard deviations: their squares add up to that of the whole.
-        """
+        """Mean, standard deviation and its two parts, and the ends of the interval at `level`."""
         low, high = predictive.interval(level)
         return {
             "predicted_mean": self.to_units(predictive.mean),
