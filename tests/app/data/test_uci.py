@@ -194,7 +194,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_every_set_has_its_published_shape_and_columns_that_differ():
-    assert {name: known.shape for name, known in uci.SETS.items()} == SHAPES
+    shapes = {name: (known.rows, len(known.columns) - 1) for name, known in uci.SETS.items()}
+    assert shapes == SHAPES
     assert all(len(set(known.columns)) == len(known.columns) for known in uci.SETS.values())
     assert all(name == known.name for name, known in uci.SETS.items())
 

@@ -72,16 +72,6 @@ class Dataset:
     file: str = ""  # its name in a folder of one's own, without .csv, if that is not `name`
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.rows, len(self.columns) - 1
-
-    @property
-    def target(self) -> str:
-        """The column to predict."""
-        return self.columns[-1]
-
-    @property
     def csv(self) -> str:
         """The file to look for in a folder of one's own."""
         return f"{self.file or self.name}.csv"
@@ -105,7 +95,7 @@ def read(name: str) -> Table:
     path = next((place for place in places if place.is_file()), None)
     values = _downloaded(known) if path is None else _from_csv(known, path)
     frame = pd.DataFrame(values, columns=list(known.columns))
-    return Table(known.name, frame, known.target, Regression)
+    return Table(known.name, frame, known.columns[-1], Regression)
 
 
 def checksum(values: Numbers) -> str:

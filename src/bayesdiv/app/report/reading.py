@@ -33,21 +33,13 @@ class Run:
     experiment: Experiment
     settings: Mapping[str, Any]  # all that it was trained with
     result: Mapping[str, Any]  # its metrics
-
-    @property
-    def loss(self) -> str:
-        """The divergence with its fields, as the command line has it."""
-        return loss(self.settings["divergence"])
+    task: Task  # what the target is
+    loss: str  # the divergence with its fields, as the command line has it
 
     @property
     def label(self) -> str:
         """For a legend."""
         return f"{self.name}: {self.loss}"
-
-    @property
-    def task(self) -> Task:
-        """What the target is."""
-        return task_of(self.settings)
 
 
 Forecasts = Mapping[str, Sequence[tuple[Predictive, Tensor]]]
@@ -122,7 +114,8 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
             said = "holds a run that is not finished: train it to its end first"
             raise runs.RunError(f"{folder} {said}")
         name = os.path.relpath(path, above) if alike else path.name
-        found.append(Run(name, folder, experiment, settings, result_of(folder)))
+        about = result_of(folder), task_of(settings), loss(settings["divergence"])
+        found.append(Run(name, folder, experiment, settings, *about))
         _check_alike(found[0], found[-1])
     return found
 
