@@ -35,24 +35,14 @@ _NAMED = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
 
 @dataclass(frozen=True)
 class Written:
-    """How a file is written, as far as its user says; what is None is found out from the file.
+    """How a file is written, as far as its user says; what is None is found out from the file."""
 
-    Args:
-        separator: the field separator: comma, semicolon, tab, bar or white space.
-        decimal: the decimal sign; a point. With semicolons between fields it may be a comma:
-            there, 1,234 is a number only if this is given.
-        encoding: of the text, such as latin-1; UTF-8 or what a byte-order mark says.
-        header: whether the first line has the names of the columns.
-        sheet: of an Excel file; the first.
-        texts: columns to read as text, such as codes and numbers that name something.
-    """
-
-    separator: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    header: bool | None = None
-    sheet: str | None = None
-    texts: tuple[str, ...] = ()
+    separator: str | None = None  # of fields: comma, semicolon, tab, bar or white space
+    decimal: str | None = None  # sign; 1,234 in a file of semicolons is a number only with this
+    encoding: str | None = None  # such as latin-1; UTF-8 or what a byte-order mark says
+    header: bool | None = None  # whether the first line has the names of the columns
+    sheet: str | None = None  # of an Excel file; the first
+    texts: tuple[str, ...] = ()  # columns to read as text, such as codes
 
     def __post_init__(self) -> None:
         if self.decimal not in (None, ".", ","):
@@ -71,9 +61,10 @@ class Read(NamedTuple):
 def read(
     path: str | Path, encoder: Encoder | None = None, written: Written | None = None
 ) -> "DataFrame":
-    """A pandas table from a file; see `table_of` for the decisions on the way.
+    """A pandas table from a file; its encoder knows what few rows do not show: 007 is text.
 
-    An encoder that is to encode it knows more than a few rows show, such as that 007 is text.
+    A text file has a header, unless its first line looks like the rows below it. Empty fields, `?`
+    and what pandas takes for missing (`NA`, `nan`, ...) are missing values.
     """
     return table_of(path, encoder, written).frame
 
@@ -81,12 +72,7 @@ def read(
 def table_of(
     path: str | Path, encoder: Encoder | None = None, written: Written | None = None
 ) -> Read:
-    """The table of `read` with notes.
-
-    A text file has a header, unless its first line looks like the rows below it. Empty fields, `?`
-    and what pandas takes for missing (`NA`, `nan`, ...) are missing values. Text such as 1,234.50
-    becomes a number; $5 and 5% stay as they are for the column to judge.
-    """
+    """The table of `read` with notes: 1,234.50 is a number, $5 is left for the column to judge."""
     written = written or Written()
     texts = (*(encoder.texts if encoder else ()), *written.texts)
     # Many tables of the UCI collection have a question mark for what is missing.
@@ -109,11 +95,7 @@ def table_of(
 
 
 def plain_numbers(column: "Series", decimal: str, share: float, groups: str) -> "Series":
-    """A column of text with its numbers as Python writes them, if there is at least this share.
-
-    Thousands may be grouped by one of the characters `groups`; a unit that all numbers have
-    stays, behind them; what is in brackets is negative. Other text is left as it is.
-    """
+    """A column of text with its numbers, and a unit, as Python writes them, if so many are."""
     import pandas as pd
 
     if column.dtype.kind in "iufb" or words_for(column) != "string":
@@ -153,12 +135,7 @@ def _example(before: "Series", after: "Series") -> str:
 
 
 def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFrame", str]:
-    """A table to write back: every cell of a text file as the text it is, and its separator.
-
-    Rows and column names are those of `read`, and nothing is missing: an empty field is "", `NA`
-    is "NA". Files that are not text, or separated by white space, give a comma; a semicolon where
-    the comma is the decimal sign.
-    """
+    """A table to write back: every cell as the text it is, and the separator to write it with."""
     options = {"dtype": str, "keep_default_na": False, "na_filter": False}
     written = written or Written()
     found = _read(path, options, written)
@@ -267,11 +244,8 @@ def _separator(first: list[str]) -> str:
 
 
 def _names(rows: list[list[str]], written: Written) -> tuple[list[str] | None, tuple[str, ...]]:
-    """Names for columns whose file has none, else None; names that are repeated are refused.
-
-    A first line is taken for a row if it has a number over every column of numbers, of which there
-    is one; pandas would rename a second column of the same name.
-    """
+    """Names for columns whose file has none, else None; with notes."""
+    # The first line is a row if it has a number over every column of numbers.
     head, *below = rows
     names = [f"column_{k + 1}" for k in range(len(head))]
     numeric = [k for k in range(len(head)) if below and all(_is_number(r, k) for r in below)]

@@ -125,10 +125,7 @@ def check_fold(number: int) -> None:
 
 
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
-    """The pictures of a folder with one folder per class; broken ones may be left out.
-
-    Each is scaled until its shorter side has `size` pixels, 64 if None, and its middle is taken.
-    """
+    """The pictures of a folder with one folder per class, scaled to `size` pixels, 64 if None."""
     return _labelled(path, *listed(path), CLASS, size, skip_broken)
 
 

@@ -203,28 +203,22 @@ def parted(
 
 
 def diabetes() -> Table:
-    """Disease progression a year on, of 442 patients (Efron et al. 2004): a regression.
-
-    Ten measurements in their own units: scikit-learn's scaled ones have seen the test rows.
-    """
+    """Disease progression a year on, of 442 patients (Efron et al. 2004): a regression."""
     from sklearn.datasets import load_diabetes
 
+    # In their own units: scikit-learn's scaled columns have seen the test rows.
     found = load_diabetes(as_frame=True, scaled=False)
     return Table("diabetes", found.data.assign(progression=found.target), "progression", Regression)
 
 
 def breast_cancer() -> Table:
-    """Diagnosis of 569 breast tumours from 30 measurements of their cells (Wolberg et al. 1995).
-
-    Class 1 is malignant, the one that must not be missed: the reverse of scikit-learn's numbers.
-    """
+    """Diagnosis of 569 breast tumours by 30 measurements (Wolberg et al. 1995); 1 is malignant."""
     from sklearn.datasets import load_breast_cancer
 
     found = load_breast_cancer(as_frame=True)
     diagnosis = [str(found.target_names[code]) for code in found.target]
-    return Table(
-        "breast_cancer", found.data.assign(diagnosis=diagnosis), "diagnosis", Classification
-    )
+    frame = found.data.assign(diagnosis=diagnosis)
+    return Table("breast_cancer", frame, "diagnosis", Classification)
 
 
 def digits() -> Table:

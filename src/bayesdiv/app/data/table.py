@@ -75,12 +75,7 @@ def checked(
     apart: Apart | None = None,
     tested: "DataFrame | None" = None,
 ) -> Table:
-    """A pandas table with target and task settled, and nothing in it that cannot be encoded.
-
-    The target is the last column if None. A task that is None is decided: floats and whole numbers
-    with more than 20 different values or with rare ones are a regression; text, bools and other
-    whole numbers are classes. `tested` are rows of another file, to test on.
-    """
+    """A pandas table with target and task settled, and nothing in it that cannot be encoded."""
     columns.check_unique(frame.columns)
     count = len(frame)
     ensure(count >= FEWEST_ROWS, f"{name} must have at least {FEWEST_ROWS} rows, got {count}")
@@ -268,13 +263,7 @@ def _notes_on(features: "DataFrame") -> Iterator[str]:
 
 
 def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float = 0.2) -> Splits:
-    """A table in three parts, encoded by what its training rows show.
-
-    Rows are drawn at random; for classes each part gets its share of each (stratified) and the
-    training part at least one row of each. Rows of the other parts that alone have some category
-    or lack some value join the training part, since they could not be encoded. A table that has
-    groups, times or rows to test on is split by them; such rows are then left out.
-    """
+    """A table in three parts, encoded by what its training rows show; classes are stratified."""
     sizes = f"test={test} and validation={validation}"
     rule = "test must be above 0, validation at least 0 and their sum below 1"
     ensure(test > 0 and validation >= 0 and test + validation < 1, f"{rule}, got {sizes}")

@@ -41,14 +41,10 @@ Content = str | Iterable[str]
 
 
 def element(tag: str, *content: Content, **attributes: object) -> Html:
-    """An element around some content; attributes that are None are left out.
-
-    A name may end with an underscore, as class_ does; others stand for hyphens.
-    """
+    """An element around some content; class_ is the attribute class, aria_label aria-label."""
     told = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for name, value in attributes.items()
-        if value is not None
     )
     start = f"<{tag}{told}>"
     return Html(start if tag in VOID else f"{start}{joined(*content)}</{tag}>")
@@ -97,11 +93,7 @@ def data_uri(content: bytes, kind: str) -> str:
 
 
 def document(title: str, style: str, *body: Content) -> str:
-    """A whole page that fetches nothing, and could not; with Vega where it has charts.
-
-    The scripts are named by their hashes, so that none but these can run, wherever a name with
-    markup may have come from.
-    """
+    """A whole page that fetches nothing, and runs no script but ours, which it has by hashes."""
     content = element("body", *body)
     vega = ("vega/vega.min.js", "vega/vega-lite.min.js", "vega/vega-interpreter.min.js")
     scripts = [_file(name) for name in (*vega, "page.js")] if 'class="chart"' in content else []

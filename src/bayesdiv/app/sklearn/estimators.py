@@ -340,12 +340,7 @@ class _Labels(Likelihood):
 
 
 def chosen(estimator: Tabular, rows: Rows) -> tuple[str, str]:
-    """The word of an estimator's likelihood, and a sentence on how "auto" came to it.
-
-    Every family that the targets allow learns four fifths of the rows, in short fits of two
-    members; the fifth judges by its mean log density. Where all targets are whole numbers, by the
-    probability of the unit around each, so that densities and probabilities can be compared.
-    """
+    """The word of an estimator's likelihood; how "auto" judged all on a fifth of the rows."""
     if estimator.likelihood != "auto":
         return estimator.likelihood or "heteroscedastic", ""
     scores = {word: _nll(estimator, word, rows) for word in candidates(rows.y)}

@@ -60,11 +60,8 @@ def repeats_of(sample_weight: ArrayLike | None, rows: int) -> Floats:
 
 
 def distinct(x: Floats, y: Floats, repeats: Floats) -> Rows:
-    """Rows that are there, sorted, each once with the sum of its repeats.
-
-    Thereby a row of weight 2 is exactly two rows, in any order, for the batches and their noise
-    too; and no row that is held out has a twin among those that are trained on.
-    """
+    """Rows that are there, sorted, each once with the sum of its repeats."""
+    # A row of weight 2 is then two rows, in any order; and no row held out has a twin trained on.
     table = np.hstack([x, y])[repeats > 0]
     table, place = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), repeats[repeats > 0]).astype(np.float64)
@@ -77,11 +74,7 @@ def standardised(values: Floats, moments: Moments) -> Floats:
 
 
 class Parts(NamedTuple):
-    """The rows that each member learns from, and those that it is stopped by.
-
-    Members two by two hold out the same rows, so that what their mixture says about rows that
-    neither has seen is known; every row is learned by most members.
-    """
+    """The rows that each member learns from, and those that it and one other are stopped by."""
 
     train: tuple[Rows, ...]
     held: tuple[Rows, ...]
@@ -204,11 +197,7 @@ class _RepeatedTargets(Distribution):
 
 
 def encoder_for(X: ArrayLike) -> ColumnTransformer | None:
-    """The encoder of a table of pandas, fitted; None for one that holds numbers alone.
-
-    Numbers, booleans and dates (in days since 1970) have their gaps filled by the median, and a
-    column that marks the gaps. Categories have a column each, and a gap is its own category.
-    """
+    """The encoder of a table of pandas, fitted; None for one that holds numbers alone."""
     if not is_frame(X):
         return None
     frame = cast(Any, X)

@@ -154,10 +154,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         return standardised(x, self._columns)
 
     def predictive(self, X: ArrayLike) -> Predictive:
-        """The mixture over members and weight draws: densities, quantiles, parts of uncertainty.
-
-        The same draws in every call, so the same row has the same prediction in any table.
-        """
+        """The mixture over members and weight draws, the same draws in every call."""
         rows = torch.from_numpy(self._rows(X))
         how: Any = {"batch_size": ROWS_AT_A_TIME, "seed": self._seed}
         x = self.model_.inputs(rows)
