@@ -48,7 +48,7 @@ def test_the_best_epoch_is_kept_and_every_loss_starts_alike(diabetes):
     assert result["best_epoch"] == 1 + nlls.index(min(nlls))
     recipe = experiment.recipe
     starts = [
-        experiments.build(recipe, splits.task, divergence, experiment.training, 10).learned[0]
+        experiments.build(recipe, splits.task, divergence, experiment.training, 10).model.network
         for divergence in (bd.KL(), bd.JSG(0.1))
     ]
     assert torch.equal(starts[0].loc, starts[1].loc)

@@ -52,17 +52,15 @@ def _models(splits: Splits, seed: int) -> Mapping[str, Any]:
     forest = {"random_state": seed, "max_samples": min(MOST_ROWS, splits.num_data), "n_jobs": 1}
     boosting = {"random_state": seed, "early_stopping": splits.num_data >= 1000}
     if splits.train.y.is_floating_point():
-        return {
-            "mean": dummy.DummyRegressor(),
-            "linear": linear_model.LinearRegression(),
-            "random forest": ensemble.RandomForestRegressor(**forest),
-            "boosting": ensemble.HistGradientBoostingRegressor(**boosting),
-        }
+        kind, constant, linear = "Regressor", "mean", linear_model.LinearRegression()
+    else:
+        kind, constant = "Classifier", "class shares"
+        linear = linear_model.LogisticRegression(max_iter=1000)
     return {
-        "class shares": dummy.DummyClassifier(),
-        "linear": linear_model.LogisticRegression(max_iter=1000),
-        "random forest": ensemble.RandomForestClassifier(**forest),
-        "boosting": ensemble.HistGradientBoostingClassifier(**boosting),
+        constant: getattr(dummy, f"Dummy{kind}")(),
+        "linear": linear,
+        "random forest": getattr(ensemble, f"RandomForest{kind}")(**forest),
+        "boosting": getattr(ensemble, f"HistGradientBoosting{kind}")(**boosting),
     }
 
 

@@ -22,7 +22,7 @@ from bayesdiv.compute.streams import drawing, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
 from bayesdiv.likelihoods import Likelihood
-from bayesdiv.model.bayesian import Bayesian, bayesian_modules
+from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import bayesianize
 from bayesdiv.model.posteriors import Ensemble, MeanField
 from bayesdiv.model.priors import FanIn
@@ -35,7 +35,6 @@ from bayesdiv.training.steps import Recorded
 
 Recipe = MLP | Conv | Pictured
 RECIPES: dict[str, type[Recipe]] = {"MLP": MLP, "Conv": Conv, "Pictured": Pictured}
-IMAGE_EPOCHS = 100  # where none are given
 RESIDUAL_EPOCHS, RESIDUAL_UPDATES = 60, 2000  # both at least
 PIXELS = 1 << 21  # of the pictures that a residual network is shown at once in a prediction
 
@@ -99,7 +98,7 @@ class Training:
 class Settled(Training):
     """How to train some data; what is still None depends on the divergence."""
 
-    epochs: int = IMAGE_EPOCHS
+    epochs: int = 100  # of images
     batch_size: int = 64
     samples: int = 1
     members: int = 1
@@ -113,18 +112,17 @@ def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Settled:
         >>> settled(Training(), rows=500, shape=(13,)).epochs
         519
     """
-    table, residual = len(shape) < 3, len(shape) == 3 and training.net != "conv"
+    residual = len(shape) == 3 and training.net != "conv"
     size = training.batch_size or (min(256, max(32, rows // 40)) if residual else 64)
     steps = math.ceil(rows / size)
-    usual: dict[str, Any] = {"batch_size": size, "learning_rate": TABLES.learning_rate}
-    usual["strength"] = TABLES.strength
-    if table:
-        most = TABLES.updates(rows, math.prod(shape))[1]
-        usual |= {"epochs": math.ceil(most / steps)}
-        usual |= {"samples": TABLES.samples, "members": TABLES.members}
+    usual: dict[str, Any] = {"learning_rate": TABLES.learning_rate, "strength": TABLES.strength}
     if residual:  # the rest depends on the divergence, see `build`
         epochs = max(RESIDUAL_EPOCHS, math.ceil(RESIDUAL_UPDATES / steps))
-        usual = {"batch_size": size, "epochs": epochs, "test_samples": 32}
+        usual = {"epochs": epochs, "test_samples": 32}
+    elif len(shape) < 3:
+        usual["epochs"] = math.ceil(TABLES.updates(rows, math.prod(shape))[1] / steps)
+        usual |= {"samples": TABLES.samples, "members": TABLES.members}
+    usual["batch_size"] = size
     return Settled(**usual | {k: v for k, v in vars(training).items() if v is not None})
 
 
@@ -254,16 +252,12 @@ class Experiment:
             estimate_statistics(self.model, some)
 
     @property
-    def learned(self) -> list[Bayesian]:
-        """The modules whose random weights are learned."""
-        found = bayesian_modules(self.model)
-        return [m for m in found if any(p.requires_grad for p in m.posterior.parameters())]
-
-    @property
     def num_weights(self) -> int:
-        """How many weights the network has, random or not."""
-        random = sum(module.layout.size for module in self.learned)
-        return random or sum(parameter.numel() for parameter in self.model.parameters())
+        """How many weights the network learns, random or not."""
+        random = bayesian_modules(self.model)
+        learned = [m for m in random if any(p.requires_grad for p in m.posterior.parameters())]
+        every = sum(parameter.numel() for parameter in self.model.parameters())
+        return sum(module.layout.size for module in learned) or every
 
 
 def built(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,14 +81,8 @@ class ImageRecipe:
             return torch.tensor(value, device=device)
 
         if not any(isinstance(module, MeanField) for module in model.modules()):
-            return SGD(
-                model.parameters(),
-                rate(self.lr),
-                0.9,
-                weight_decay=self.decay,
-                nesterov=True,
-                fused=on_gpu or None,
-            )
+            how: Any = {"weight_decay": self.decay, "nesterov": True, "fused": on_gpu or None}
+            return SGD(model.parameters(), rate(self.lr), 0.9, **how)
         num_data = objective.num_data
         strength = self.strength(num_data)
         return Natural(

@@ -17,6 +17,7 @@ from bayesdiv.app.experiment import Experiment, Training, built, evaluate
 from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
+from bayesdiv.outliers import Mahalanobis, Threshold
 from bayesdiv.training.best import Kept, State, put_back, state_of
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
 
@@ -51,42 +52,31 @@ def train(
         weights: those that a pretrained network begins with.
     """
     experiment = built(splits, divergence, training, weights)
-    settings = describe(experiment, splits, source or {})
-    with nullcontext() if folder is None else runs.owned(Path(folder)):
-        return experiment, _trained(experiment, splits, settings, folder, tell)
-
-
-def _trained(
-    experiment: Experiment,
-    splits: Splits,
-    settings: dict[str, Any],
-    folder: Path | None,
-    tell: Tell,
-) -> dict[str, Any]:
-    keeper = Keeper(experiment, folder)
-    done = keeper.begin(settings)
+    settings, shift = describe(experiment, splits, source or {}), splits.task.log_scale
     updates = -(-splits.num_data // experiment.training.batch_size)
     lagging = experiment.images is not None and updates < _RUNNING
-    try:
-        for epoch in experiment.epochs(splits.train, keeper.optimizer, done):
-            # The likelihood of the target in its own units, as in all that is shown.
-            total, nll, divergence = epoch.loss
-            shift = splits.task.log_scale
-            epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, divergence))
-            if lagging:
+    with nullcontext() if folder is None else runs.owned(Path(folder)):
+        keeper = Keeper(experiment, folder)
+        done = keeper.begin(settings)
+        try:
+            for epoch in experiment.epochs(splits.train, keeper.optimizer, done):
+                # The likelihood of the target in its own units, as in all that is shown.
+                total, nll, held = epoch.loss
+                epoch = epoch._replace(loss=EpochLoss(total + shift, nll + shift, held))
+                if lagging:
+                    experiment.estimate_statistics(splits.train)
+                found = evaluate(experiment, splits, splits.validation, experiment.watch)
+                keeper.after(epoch, found)
+                tell(epoch, found)
+            keeper.restore_best()
+            if isinstance(experiment.model, Away):
+                experiment.model.settle(splits.train.x)
+            if experiment.images is not None:
                 experiment.estimate_statistics(splits.train)
-            found = evaluate(experiment, splits, splits.validation, experiment.watch)
-            keeper.after(epoch, found)
-            tell(epoch, found)
-        keeper.restore_best()
-        if isinstance(experiment.model, Away):
-            experiment.model.settle(splits.train.x)
-        if experiment.images is not None:
-            experiment.estimate_statistics(splits.train)
-        return keeper.finish(splits, best_epoch=keeper.done.best.epoch)
-    except KeyboardInterrupt:
-        keeper.checkpoint()
-        raise
+            return experiment, keeper.finish(splits, best_epoch=keeper.done.best.epoch)
+        except KeyboardInterrupt:
+            keeper.checkpoint()
+            raise
 
 
 class _Done(NamedTuple):
@@ -185,9 +175,9 @@ class Keeper:
 
     def finish(self, splits: Splits, **known: float) -> dict[str, Any]:
         """Write weights and metrics; the metrics last, since they mark a run as finished."""
-        parts = {"test": splits.test, "validation": splits.validation}
         result: dict[str, Any] = {
-            **{name: evaluate(self.experiment, splits, part) for name, part in parts.items()},
+            "test": evaluate(self.experiment, splits, splits.test),
+            "validation": evaluate(self.experiment, splits, splits.validation),
             "seconds": time.perf_counter() - self.began,
             **known,
         }
@@ -205,22 +195,18 @@ class Keeper:
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse to continue with other settings or rows; a file may have moved with its rows."""
     same_rows = there["fingerprint"] == wanted["fingerprint"]
-    for name, how in runs.differences(there, wanted).items():
-        if name not in ("version", "fingerprint") and not (name == "data.data" and same_rows):
-            raise runs.RunError(
-                f"{folder} holds a run with other settings: {name} is {how}; choose another folder"
-            )
+    changed = runs.differences(there, wanted)
+    free = {"version", "fingerprint", "data.data" if same_rows else "version"}
+    for name in sorted(changed.keys() - free):
+        said = f"holds a run with other settings: {name} is {changed[name]}; choose another folder"
+        raise runs.RunError(f"{folder} {said}")
     if not same_rows:
-        raise runs.RunError(
-            f"{folder} holds a run that was started with different rows: restore them, "
-            "or choose another folder"
-        )
+        said = "was started with different rows: restore them, or choose another folder"
+        raise runs.RunError(f"{folder} holds a run that {said}")
 
 
 def write_unlike(folder: Path, splits: Splits) -> None:
     """Keep the usual Mahalanobis distances of validation rows of a table, for `unlike`."""
-    from bayesdiv.outliers import Mahalanobis
-
     if splits.num_features > MOST_COLUMNS or not len(splits.validation.x):
         return
     y = None if splits.train.y.is_floating_point() else splits.train.y
@@ -228,15 +214,12 @@ def write_unlike(folder: Path, splits: Splits) -> None:
         distance = Mahalanobis.fit(splits.train.x.flatten(1), y)
     except ValueError:  # rows that do not vary, at least not within a class, have no distance
         return
-    scores = distance(splits.validation.x.flatten(1))[:MOST_SCORES]
-    content = {"distance": distance.state(), "scores": scores.tolist()}
-    runs.write_sealed(folder, UNLIKE, content)
+    scores = distance(splits.validation.x.flatten(1))[:MOST_SCORES].tolist()
+    runs.write_sealed(folder, UNLIKE, {"distance": distance.state(), "scores": scores})
 
 
 def unlike(folder: Path, x: Tensor, false_alarms: float) -> Tensor | None:
     """Which encoded rows are unlike those of training, with false alarms; None where not known."""
-    from bayesdiv.outliers import Mahalanobis, Threshold
-
     if not (folder / UNLIKE).exists():
         return None
     with runs.reported(folder / UNLIKE, "read"):
