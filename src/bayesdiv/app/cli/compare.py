@@ -3,11 +3,11 @@
 import contextlib
 import itertools
 import math
-import statistics
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from rich.markup import escape
@@ -66,15 +66,15 @@ def compare(settings: Namespace) -> None:
     training = options.training_of(settings)
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in losses}
     histories: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in losses}
-    diverged: dict[str, list[str]] = {}
     predictions: dict[str, list[tuple[Predictive, Tensor]]] = {}
+    diverged: dict[str, list[str]] = {}
+    beside: dict[str, list[dict[str, Any]]] = {}
     source = options.open_data(settings)
     splits = options.part_data(source, settings, seed=0)
     note(*splits.notes)
     training = _in_minutes(settings, training, splits)
     plain = {key: value for key, value in vars(settings).items() if value is not None}
     folder = _free_folder(settings)
-    beside: dict[str, list[dict[str, Any]]] = {}
     with runs.owned(folder), Pace(settings.seeds * len(losses)) as pace:
         for divergence in losses.values():
             _warm_up(splits, divergence, training)
@@ -101,28 +101,26 @@ def compare(settings: Namespace) -> None:
         told = {"settings": plain, "results": results, "diverged": diverged, "baselines": beside}
         noise = f", noise {settings.noise}" if settings.noise else ""
         title = f"{splits.name}{noise}: {splits.num_data} training examples"
+        every = {**results, **beside}
         try:
-            parts = ({**results, **beside}, histories, predictions, splits, experiment.watch)
+            parts = (every, histories, predictions, splits, experiment.watch)
             runs.write(folder / PAGE, comparison.page(title, *parts).encode())
         finally:  # last, since they mark a comparison as finished
             runs.write_json(folder / NUMBERS, told)
-    output.print(_comparison_table(results, beside, settings, splits))
-    warn_if_late([run for found in results.values() for run in found], own.epochs)
+    output.print(_table(every, [*losses][-1], splits))
+    warn_if_late([run for each in results.values() for run in each], own.epochs)
     say(f"Page: {folder / PAGE}")
 
 
 def _in_minutes(settings: Namespace, training: Training, splits: Splits) -> Training:
     """Fewer seeds and updates for a large table, where the user has not said how many."""
-    if splits.num_data < LARGE or len(splits.shape) > 1:
-        settings.seeds = settings.seeds or SEEDS
-        return training
-    short = training
-    if training.epochs is None:
+    large, short = splits.num_data >= LARGE and len(splits.shape) == 1, training
+    if large and training.epochs is None:
         size = settled(training, splits.num_data, splits.shape).batch_size
-        batches = math.ceil(splits.num_data / size)
-        short = replace(training, epochs=math.ceil(UPDATES / batches))
-    if settings.seeds is None or short != training:
-        settings.seeds = settings.seeds or 1
+        short = replace(training, epochs=math.ceil(UPDATES / math.ceil(splits.num_data / size)))
+    fewer = large and (settings.seeds is None or short != training)
+    settings.seeds = settings.seeds or (1 if large else SEEDS)
+    if fewer:
         note(
             f"a table of {splits.num_data} training rows is compared over {settings.seeds} "
             f"seed{'s' * (settings.seeds > 1)} and {short.epochs} epochs, to take minutes: give "
@@ -152,53 +150,33 @@ def _warm_up(splits: Splits, divergence: Divergence | None, training: Training) 
         trainings.train(replace(splits, train=few, validation=few, test=few), divergence, once)
 
 
-def _comparison_table(
-    results: Mapping[str, list[dict[str, Any]]],
-    beside: Mapping[str, list[dict[str, Any]]],
-    settings: Namespace,
-    splits: Splits,
-) -> Table:
-    """A row per loss and per simple model; the best beyond doubt of a metric is marked."""
-    every, seeds = {**results, **beside}, settings.seeds
-    tests = {name: [run["test"] for run in found] for name, found in every.items()}
-    ended = [run for found in tests.values() for run in found]
-    keys = list(dict.fromkeys(key for run in ended for key in run))
+def _table(every: Mapping[str, Sequence[Mapping[str, Any]]], last: str, splits: Splits) -> Table:
+    """A row per loss, up to the `last`, and per simple model; what is clearly best is marked."""
+    values, best, seeds, _ = comparison.compared(every, splits)
     how = " (mean ± standard deviation over seeds)" if seeds > 1 else ""
-    table = numbers(f"{splits.name}: test data{how}", "loss", [*keys, "seconds"])
-    best, values = {}, {}
-    for key in keys:
-        values[key] = {n: [run[key] for run in found if key in run] for n, found in tests.items()}
-        whole = {name: each for name, each in values[key].items() if len(each) == seeds}
-        best[key] = metric.clearly_best(key, whole, len(splits.test.y) / splits.num_data)
-    for name, found in every.items():
-        cells = ["diverged"] * len(keys) + [""]
-        if found:
-            texts = {key: spread(values[key][name]) if values[key][name] else NONE for key in keys}
+    table = numbers(f"{splits.name}: test data{how}", "loss", [*best, "seconds"])
+    for name, ended in every.items():
+        cells = ["diverged"] * len(best) + [""]
+        if ended:
+            texts = {k: spread(v[name]) if v[name] else NONE for k, v in values.items()}
             cells = [
                 f"[bold green]{t}*[/]" if name == best[k] else f"{t} " for k, t in texts.items()
             ]
-            seconds = statistics.mean(run["seconds"] for run in found)
+            seconds = mean(run["seconds"] for run in ended)
             cells.append(f"{seconds:.{1 if seconds >= 1 else 2}f}")
-        lost = f" ({seeds - len(found)} of {seeds} diverged)" if 0 < len(found) < seeds else ""
-        table.add_row(escape(name + lost), *cells)
-        if beside and name == list(results)[-1]:
-            table.add_section()
-    lacking = [key for key in keys if any(key not in run for run in ended)]
-    won = any(best.values()) if seeds > 1 else None
-    table.caption = escape(_caption(keys, splits, won, lacking))
-    return table
-
-
-def _caption(keys: Sequence[str], splits: Splits, won: bool | None, lacking: Sequence[str]) -> str:
-    """What the marks and columns mean; `won` is None where a single seed decides nothing."""
+        lost = f" ({seeds - len(ended)} of {seeds} diverged)" if 0 < len(ended) < seeds else ""
+        table.add_row(escape(name + lost), *cells, end_section=name == last)
     parts = ["* better than every other row: the 95 % interval of the difference excludes 0"]
-    if not won:
+    if not any(best.values()):
         parts = ["no row is better than every other beyond the 95 % interval of the difference"]
-    if won is None:
+    if seeds == 1:
         parts = ["no row is marked, as one seed has no interval: give --seeds 3 or more"]
-    if "coverage" in keys:
+    if "coverage" in best:
         parts.append("coverage: share of targets inside the 90 % interval; best near 0.9")
-    if "false_negative_rate" in keys and isinstance(splits.task, Classification):
+    if "false_negative_rate" in best and isinstance(splits.task, Classification):
         parts.append(f"missed: share of class {splits.task.classes[1]} that was not recognised")
-    parts += [f"{metric.title(key)}: over the seeds for which it is defined" for key in lacking]
-    return "; ".join(parts)
+    for key, held in values.items():
+        if any(len(held[name]) < len(ended) for name, ended in every.items()):
+            parts.append(f"{metric.title(key)}: over the seeds for which it is defined")
+    table.caption = escape("; ".join(parts))
+    return table

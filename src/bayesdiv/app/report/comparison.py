@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayesdiv.app import metric
 from bayesdiv.app.data.splits import Splits
@@ -18,78 +18,83 @@ from bayesdiv.metrics import TABLE as METRICS
 
 RANGES = {SHARE: (0.0, 1.0), TARGET: (0.0, math.inf)}
 """What a metric of a unit can be, where that has an end."""
+Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
-Measures = Mapping[str, Sequence[Mapping[str, float]]]
-"""The test metrics of each seed, by the names of losses and simple models."""
+
+class Compared(NamedTuple):
+    """The test metrics of losses and simple models over seeds."""
+
+    values: dict[str, dict[str, list[float]]]  # by metric and name, of the seeds that have it
+    best: dict[str, str | None]  # the name that is clearly best in a metric
+    seeds: int
+    share: float  # test rows / training rows
+
+
+def compared(results: Results, splits: Splits) -> Compared:
+    """The results of each name and seed, by metric."""
+    tests = {name: [run["test"] for run in each] for name, each in results.items()}
+    seeds, share = max(map(len, tests.values())), len(splits.test.y) / splits.num_data
+    best, values = {}, {}
+    for key in dict.fromkeys(key for each in tests.values() for run in each for key in run):
+        values[key] = {n: [run[key] for run in each if key in run] for n, each in tests.items()}
+        whole = {name: each for name, each in values[key].items() if len(each) == seeds}
+        best[key] = metric.clearly_best(key, whole, share)
+    return Compared(values, best, seeds, share)
 
 
 def page(
     title: str,
-    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    results: Results,
     histories: Histories,
     forecasts: Forecasts,
     splits: Splits,
     samples: int,
 ) -> str:
     """Metrics over seeds, calibration and training, whose validation took so many `samples`."""
-    every = {name: [run["test"] for run in each] for name, each in results.items()}
-    measures = {name: each for name, each in every.items() if each}
-    share = len(splits.test.y) / splits.num_data
-    keys = list(dict.fromkeys(key for found in measures.values() for run in found for key in run))
+    names = [name for name, each in results.items() if each]
+    found = compared({name: results[name] for name in names}, splits)
     kind = classes if isinstance(splits.task, Classification) else quantities
-    over = " over seeds" if max(map(len, measures.values())) > 1 else ""
+    over = " over seeds" if found.seeds > 1 else ""
     parts = [
-        section(f"Verdict{over}", element("p", " ".join(_verdict(measures, keys, share)))),
-        section(f"Metrics{over}", *_metrics(measures, keys, share)),
+        section(f"Verdict{over}", element("p", " ".join(_verdict(found)))),
+        section(f"Metrics{over}", *_metrics(found, names)),
         section("Calibration on test data", charts(kind.calibration(forecasts))),
         training(histories, splits.task.main, samples),
     ]
-    return framed(title, [(name, name, name) for name in measures], parts)
+    return framed(title, [(name, name, name) for name in names], parts)
 
 
-def values_of(measures: Measures, key: str) -> dict[str, list[float]]:
-    """A metric over the seeds that have it, by name."""
-    found = {name: [run[key] for run in each if key in run] for name, each in measures.items()}
-    return {name: each for name, each in found.items() if each}
-
-
-def _verdict(measures: Measures, keys: Sequence[str], share: float) -> list[str]:
-    seeds = max(map(len, measures.values()))
-    if seeds == 1:
+def _verdict(found: Compared) -> list[str]:
+    if found.seeds == 1:
         return ["One seed was trained: it gives no interval, so nothing here is called better."]
-    best = {}
-    for key in keys:
-        found = {n: each for n, each in values_of(measures, key).items() if len(each) == seeds}
-        best[metric.title(key)] = metric.clearly_best(key, found, share)
-    clear = [f"{name} has clearly the best {title}." for title, name in best.items() if name]
-    open_ = [title for title, name in best.items() if name is None]
+    best = found.best.items()
+    clear = [f"{name} has clearly the best {metric.title(key)}." for key, name in best if name]
+    open_ = [metric.title(key) for key, name in best if name is None]
     none = f"No row is clearly better than every other in {' or '.join(open_)}." if open_ else ""
-    said = (
-        f"“Clearly” means that the 95 % interval of the difference over {seeds} splits excludes 0."
-    )
-    return [*clear, none, said]
+    said = "“Clearly” means that the 95 % interval of the difference over "
+    return [*clear, none, f"{said}{found.seeds} splits excludes 0."]
 
 
-def _metrics(measures: Measures, keys: Sequence[str], share: float) -> tuple[Html, Html]:
-    drawn, cells = [], {name: [joined(name)] for name in measures}
-    for key in keys:
+def _metrics(found: Compared, names: Sequence[str]) -> tuple[Html, Html]:
+    drawn, cells = [], {name: [joined(name)] for name in names}
+    for key, held in found.values.items():
         values, title = [], metric.title(key)
         unit = METRICS[key].unit if key in METRICS else ""
         least, most = RANGES.get(unit, (-math.inf, math.inf))
-        for name, each in values_of(measures, key).items():
-            middle, wide = mean(each), metric.margin(each, share)
+        for name, each in held.items():
+            if not each:
+                cells[name].append(joined("–"))
+                continue
+            middle, wide = mean(each), metric.margin(each, found.share)
             wide = wide if math.isfinite(wide) else 0.0
             ends = max(least, middle - wide), min(most, middle + wide)
             place = {"row": name, "run": name, "middle": middle}
             values.append({**place, "low": ends[0], "high": ends[1], "seeds": len(each)})
             hint = element("span", f" {' to '.join(map(number, ends))}", class_="hint")
             cells[name].append(joined(number(middle), hint if len(each) > 1 else ""))
-        said = "mean and 95 % interval" if max(map(len, measures.values())) > 1 else ""
+        said = "mean and 95 % interval" if found.seeds > 1 else ""
         # Room beyond the values would have ticks where no value can be.
         options = {"scale": {"padding": 0}} if unit in RANGES else {}
         drawn.append(chart(title, said, values, "whiskers", field="row", x=title, **options))
-        for row in cells.values():
-            row += [joined("–")] * (len(drawn) + 1 - len(row))
-    head = ["row", *map(metric.title, keys)]
-    numbers = table("Metrics, test data", head, cells.values())
-    return numbers, charts(*drawn)
+    head = ["row", *map(metric.title, found.values)]
+    return table("Metrics, test data", head, cells.values()), charts(*drawn)
