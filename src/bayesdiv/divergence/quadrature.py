@@ -43,7 +43,7 @@ class Quadrature(Estimator):
     """Dense integration on panels that follow both densities, for any pair: the reference.
 
     Panels lie between the quantiles of q, of p and of all their components, are cut at the edges of
-    the supports and where the densities cross, and become logarithmic towards edges and in the
+    the supports, and become logarithmic towards edges and in the
     tails. Each has Gauss-Legendre nodes and is halved until halving changes nothing; the masses of
     q and p must come out as 1. If that fails, `NotConverged` reports the error that was reached; if
     an integral diverges, the value is infinite. The nodes do not move with q, so gradients are
