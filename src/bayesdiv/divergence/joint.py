@@ -12,14 +12,21 @@ weights. With R = diag(a) + B Bᵀ of rank r every term costs O(n r²) by the de
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch import distributions as families
-from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
+from torch.distributions import (
+    Categorical,
+    Distribution,
+    Independent,
+    LowRankMultivariateNormal,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+)
 
-from bayesdiv.divergence.base import Divergence
+from bayesdiv.divergence.base import Divergence, Number
 from bayesdiv.divergence.densities import common_shape, log_density, rebatched, whole_line
 from bayesdiv.divergence.estimators import Auto
 from bayesdiv.divergence.kl import JSG, KL, ReverseKL, WeightedKL
@@ -29,8 +36,7 @@ class Members(MixtureSameFamily):
     """A mixture in equal shares whose `total` is the mean of its members' totals."""
 
     def __init__(self, each: Distribution) -> None:
-        like = each.mean
-        shares = Categorical(logits=like.new_zeros(each.batch_shape[-1]), validate_args=False)
+        shares = Categorical(logits=each.mean.new_zeros(each.batch_shape[-1]), validate_args=False)
         super().__init__(shares, each, validate_args=False)
 
 
@@ -85,25 +91,24 @@ def total(
     kl, reverse_kl = (pair.kl, pair.reverse_kl) if pair else _sampled(q, p, weights)
     if isinstance(simple, KL | ReverseKL):
         return kl() if isinstance(simple, KL) else reverse_kl()
-    a = _each(simple.alpha)
-    both = (1 - a) ** 2 * kl() + a**2 * reverse_kl()
-    return both + pair.log_z(simple.alpha) if pair and isinstance(simple, JSG) else both
+    a, b = simple.alpha, 1 - simple.alpha
+    both = _by(b, -1) ** 2 * kl() + _by(a, -1) ** 2 * reverse_kl()
+    return both + pair.log_z(a, b) if pair and isinstance(simple, JSG) else both
 
 
 def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None":
     if not isinstance(p, Normal):
         return None
-    if isinstance(q, families.LowRankMultivariateNormal):
+    if isinstance(q, LowRankMultivariateNormal):
         delta = (q.loc - p.loc) / p.scale
         variance = (q.cov_diag / p.scale.square()).expand_as(delta)
         return _LowRank(delta, variance, q.cov_factor * p.scale.reciprocal().unsqueeze(-1))
-    if isinstance(q, families.MultivariateNormal):
+    if isinstance(q, MultivariateNormal):
         return _Dense((q.loc - p.loc) / p.scale, q.scale_tril / p.scale.unsqueeze(-1))
     return None
 
 
-@dataclass(frozen=True)
-class _LowRank:
+class _LowRank(NamedTuple):
     """R = diag(variance) + factor factorᵀ."""
 
     delta: Tensor  # (…, n)
@@ -111,23 +116,21 @@ class _LowRank:
     factor: Tensor  # (…, n, r)
 
     def kl(self) -> Tensor:
-        own = _surplus(self.variance).sum(-1) + self.delta.square().sum(-1)
-        return 0.5 * (own + _square(self.factor) - _log_det(self._core()))
+        own = _surplus(self.variance) + self.delta.square()
+        return 0.5 * (own.sum(-1) + _square(self.factor) - _log_det(self._core()))
 
     def reverse_kl(self) -> Tensor:
         inside = self.factor * self.variance.reciprocal().unsqueeze(-1)
         core = self._core()
-        shared = _square(_solve(core, inside.mT))
-        own = _surplus(self.variance.reciprocal()).sum(-1) - shared
+        own = _surplus(self.variance.reciprocal()).sum(-1) - _square(_solve(core, inside.mT))
         return 0.5 * (own + _log_det(core) + self._far(core))
 
-    def log_z(self, alpha: float | Tensor) -> Tensor:
-        a, b = alpha, 1 - alpha
-        mean = _LowRank(self.delta, a + b * self.variance, _matrix(b) ** 0.5 * self.factor)
+    def log_z(self, a: Number, b: Number) -> Tensor:
+        mean = _LowRank(self.delta, a + b * self.variance, _by(b, 1) ** 0.5 * self.factor)
         core = mean._core()
-        own = b * self.variance.log() - mean.variance.log()
-        logs = own.sum(-1) + _each(b) * _log_det(self._core()) - _log_det(core)
-        return 0.5 * (logs - _each(a * b) * mean._far(core))
+        own = (b * self.variance.log() - mean.variance.log()).sum(-1)
+        logs = own + _by(b, -1) * _log_det(self._core()) - _log_det(core)
+        return 0.5 * (logs - _by(a * b, -1) * mean._far(core))
 
     def _core(self) -> Tensor:
         """The Cholesky factor of I + factorᵀ diag(1/variance) factor, (…, r, r)."""
@@ -138,34 +141,34 @@ class _LowRank:
         """δᵀR⁻¹δ by Woodbury's identity."""
         near = self.delta / self.variance
         along = self.factor.mT @ near.unsqueeze(-1)
-        shared = _solve(core, along)
-        return (self.delta * near).sum(-1) - _square(shared)
+        return (self.delta * near).sum(-1) - _square(_solve(core, along))
 
 
-@dataclass(frozen=True)
-class _Dense:
+class _Dense(NamedTuple):
     """R = tril trilᵀ."""
 
     delta: Tensor  # (…, n)
     tril: Tensor  # (…, n, n)
 
     def kl(self) -> Tensor:
-        own = _surplus(self.tril.diagonal(dim1=-2, dim2=-1).square()) + self.delta.square()
-        return 0.5 * (own.sum(-1) + _square(self.tril.tril(-1)))
+        return _of_tril(self.tril, self.delta.square().sum(-1))
 
     def reverse_kl(self) -> Tensor:
         inverse = _solve(self.tril, _one_like(self.tril))
-        far = inverse @ self.delta.unsqueeze(-1)
-        own = _surplus(inverse.diagonal(dim1=-2, dim2=-1).square()).sum(-1) + _square(far)
-        return 0.5 * (own + _square(inverse.tril(-1)))
+        return _of_tril(inverse, _square(inverse @ self.delta.unsqueeze(-1)))
 
-    def log_z(self, alpha: float | Tensor) -> Tensor:
-        a, b = alpha, 1 - alpha
-        square, one = self.tril @ self.tril.mT, _one_like(self.tril)
-        core = _cholesky(_matrix(b) * square + _matrix(a) * one)
-        far = _solve(core, self.delta.unsqueeze(-1))
-        logs = _each(b) * _log_det(self.tril) - _log_det(core)
-        return 0.5 * (logs - _each(a * b) * _square(far))
+    def log_z(self, a: Number, b: Number) -> Tensor:
+        square = self.tril @ self.tril.mT
+        core = _cholesky(_by(b, 1) * square + _by(a, 1) * _one_like(square))
+        far = _square(_solve(core, self.delta.unsqueeze(-1)))
+        logs = _by(b, -1) * _log_det(self.tril) - _log_det(core)
+        return 0.5 * (logs - _by(a * b, -1) * far)
+
+
+def _of_tril(tril: Tensor, far: Tensor) -> Tensor:
+    """A KL from the Cholesky factor of the variance, and the square of the distance."""
+    own = _surplus(tril.diagonal(dim1=-2, dim2=-1).square()).sum(-1)
+    return 0.5 * (own + far + _square(tril.tril(-1)))
 
 
 def _surplus(variance: Tensor) -> Tensor:
@@ -198,14 +201,11 @@ def _cholesky(matrix: Tensor) -> Tensor:
     return factor
 
 
-def _each(alpha: float | Tensor) -> float | Tensor:
-    """An alpha per trial, (trials, 1), in line with a value per trial."""
-    return alpha.squeeze(-1) if isinstance(alpha, Tensor) and alpha.dim() else alpha
-
-
-def _matrix(alpha: float | Tensor) -> float | Tensor:
-    """An alpha per trial, (trials, 1), in line with a matrix per trial."""
-    return alpha.unsqueeze(-1) if isinstance(alpha, Tensor) and alpha.dim() else alpha
+def _by(alpha: Number, axes: int) -> Number:
+    """An alpha per trial, (trials, 1), in line with a matrix (one axis more) or a value (less)."""
+    if not isinstance(alpha, Tensor) or not alpha.dim():
+        return alpha
+    return alpha.unsqueeze(-1) if axes > 0 else alpha.squeeze(-1)
 
 
 def _sampled(
@@ -219,16 +219,14 @@ def _sampled(
         )
     count = torch.Size([1 if weights is None else len(weights)])
 
-    def kl() -> Tensor:
-        drawn = q.rsample(count) if weights is None else weights
+    def log_ratio(drawn: Tensor) -> Tensor:
         return (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
 
     def reverse_kl() -> Tensor:
         wide = p.expand(common_shape(p.batch_shape, q.batch_shape + q.event_shape))
-        drawn = (wide.rsample if wide.has_rsample else wide.sample)(count)
-        return (log_density(wide, drawn).sum(-1) - q.log_prob(drawn)).mean(0)
+        return -log_ratio((wide.rsample if wide.has_rsample else wide.sample)(count))
 
-    return kl, reverse_kl
+    return lambda: log_ratio(q.rsample(count) if weights is None else weights), reverse_kl
 
 
 def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:

@@ -13,8 +13,6 @@ from bayesdiv.divergence.densities import edges, mixed, quantiles
 
 # 0.1587 and 0.8413 are one standard deviation of a Gaussian to either side.
 _LEVELS = (1e-12, 1e-6, 1e-3, 0.1587, 0.5, 0.8413, 1 - 1e-3, 1 - 1e-6, 1 - 1e-12)
-# In deviations; beyond 38 a Gaussian density leaves the double range.
-_OFFSETS = (2.0, 3.5, 5.5, 8.0, 12.0, 20.0, 38.0)
 # Shares of a logarithmic range, each panel twice as long as the one before.
 _GRADES = (0.0, *(2.0**-k for k in range(7, -1, -1)))
 _FARTHEST = 1e140  # scales; its square still is a number
@@ -78,8 +76,6 @@ def lay_out(q: Distribution, p: Distribution) -> tuple[Panels, Panels, Panels]:
                 panels, graded = _graded(panels, edge, sign)
                 panels = _logarithmic(panels, edge, sign)
                 stretches.append(graded)
-    for sign in (-1, 1):
-        panels = _logarithmic(panels, middle, sign)
     tails = []
     for low, high, origin, way in stretches:
         ends = low + low.new_tensor(_GRADES)[:, None] * (high - low)
@@ -95,8 +91,7 @@ def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
     like = quantiles(distribution, torch.tensor([0.5], dtype=torch.float64))
     found = quantiles(distribution, like.new_tensor(_LEVELS))
     low, middle, high = found[3:6]
-    offsets = like.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
-    cuts = [found, middle - (middle - low) * offsets, middle + (high - middle) * offsets]
+    cuts = [found]
     limits = [middle.new_zeros(()) + edge for edge in edges(distribution) if edge is not None]
     cuts += [limit.expand_as(middle)[None] for limit in limits]
     scale = torch.maximum(high - low, 1e-9 * (found[-1] - found[0])).clamp(min=1e-150)

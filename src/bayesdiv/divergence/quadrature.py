@@ -247,21 +247,12 @@ class _Pair:
         diverging, remaining = self._ends(far, near, records)
         change = ((coarse - fine).abs() / coarse.abs().clamp(min=1.0)).nan_to_num(0.0)
         masses = ((mass.total() - 1).abs() for mass in records[-2:])
-        error = torch.stack([change, *remaining, *masses, self._unknown(panels)]).amax(0)
+        error = torch.stack([change, *remaining, *masses]).amax(0)
         infinite = torch.stack(diverging[:-2]).any(0) if diverging[:-2] else error < 0
         error = torch.where(infinite | ~coarse.isfinite(), 0.0, error)
         if bool((error > ACCURACY).any()):
             raise NotConverged(self.divergence, self.q, self.p, error.max().item())
         return panels, diverging
-
-    def _unknown(self, panels: Panels) -> Tensor:
-        """The mass of one side where the density of the other overflows inside its support."""
-        x, log_width = panels.nodes(self.points)
-        logs, lost = self._logs(x), []
-        for distribution, other in ((self.q, logs[1]), (self.p, logs[0])):
-            broken = inside(distribution, x) & ~log_density(distribution, x).isfinite()
-            lost.append(torch.where(broken, (other + log_width).exp(), 0.0).sum(0))
-        return torch.maximum(lost[0], lost[1])
 
     def _ends(
         self, far: Panels, near: Panels, records: list[_Record]
