@@ -25,8 +25,7 @@ from bayesdiv.compute.devices import (
     recording,
     traced,
 )
-from bayesdiv.compute.noise import Dtype
-from bayesdiv.compute.streams import turn
+from bayesdiv.compute.noise import Dtype, turn
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules, using
 from bayesdiv.model.layout import LARGE

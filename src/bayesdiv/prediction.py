@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader
 
 from bayesdiv.compute.devices import on_cpu
-from bayesdiv.compute.streams import drawing, seeded, turn
+from bayesdiv.compute.noise import drawing, seeded, turn
 from bayesdiv.draws import (
     Inputs,
     Looped,

@@ -12,7 +12,7 @@ from torch.distributions.constraints import Constraint
 from torch.nn.functional import logsigmoid
 
 from bayesdiv.compute.devices import traced
-from bayesdiv.compute.streams import seeded
+from bayesdiv.compute.noise import seeded
 from bayesdiv.divergence.densities import offers
 
 DRAWS = 1 << 14  # where nothing but samples is known, in all

@@ -23,7 +23,7 @@ UNIT = torch.tensor(0.1), torch.tensor(0.5)
 
 def compiled(alpha=0.3, kind=bd.JSA):
     """The rule, made for many weights, which takes any number of them."""
-    return native.looked_up(kind.mixture(alpha))
+    return table.looked_up(kind.mixture(alpha))
 
 
 def prepared(alpha, count=native.MANY):
@@ -213,7 +213,7 @@ def test_no_default_of_torch_disturbs_the_table(other_default):
     )
     loc, scale = loc.expand(native.MANY), scale.expand(native.MANY)
     compiled = native.library() is not None
-    rule = native.looked_up(mixture) if compiled else table.of(mixture).total
+    rule = table.looked_up(mixture) if compiled else table.of(mixture).total
     found = rule(loc, scale, prior_loc, prior_scale)
     wanted = bd.Exact(nodes=96)(
         bd.JSA(0.3),

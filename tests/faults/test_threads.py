@@ -15,7 +15,7 @@ import bayesdiv as bd
 from bayesdiv.app import training as trainings
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
-from bayesdiv.compute.streams import seeded
+from bayesdiv.compute.noise import seeded
 
 QUICK = Training(epochs=1, test_samples=8, members=2, samples=1)
 

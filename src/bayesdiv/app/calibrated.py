@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesdiv.app import runs
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.calibration import Levels, Saved, Spread, Temperature
-from bayesdiv.compute.streams import seeded
+from bayesdiv.compute.noise import seeded
 
 FILE = "calibration.json"
 KINDS: dict[str, type[Saved]] = {"spread": Spread, "temperature": Temperature, "conformal": Levels}

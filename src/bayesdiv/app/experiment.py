@@ -18,7 +18,7 @@ from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, halved, scheduled
 from bayesdiv.app.task import Task
 from bayesdiv.calibration import Levels, Saved, Spread, Temperature
-from bayesdiv.compute.streams import drawing, seeded
+from bayesdiv.compute.noise import drawing, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
 from bayesdiv.likelihoods import Likelihood

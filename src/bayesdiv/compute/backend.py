@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from bayesdiv.compute import blocks, native, reference, table
+from bayesdiv.compute import blocks, table
+from bayesdiv.compute.blocks import TotalRule
 from bayesdiv.compute.devices import recording
-from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.compute.reference import TotalRule
-from bayesdiv.compute.streams import seeded
+from bayesdiv.compute.noise import Dtype, Seed, seeded
 from bayesdiv.divergence.base import Computation, Divergence, Estimator
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.gaussian import OnePass, SoftplusNormal
@@ -25,9 +24,9 @@ from bayesdiv.divergence.kl import KL, kl_terms
 
 _Offer = Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | None]
 _CPU_OFFERS: dict[str, _Offer] = {
-    "native": native.offer,
+    "native": table.offer_native,
     "table": table.offer,
-    "inplace": reference.offer,
+    "inplace": blocks.offer,
 }
 _TRITON = find_spec("triton") is not None
 _trusted: dict[tuple[object, ...], bool] = {}

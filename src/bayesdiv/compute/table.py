@@ -4,6 +4,7 @@ It depends on D = |μ-μ_p| / √(σ²+σ_p²) and η = log σ/σ_p alone. The o
 derivatives on a grid of these, and computes what lies outside it.
 """
 
+import ctypes
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from bayesdiv.compute import native
+from bayesdiv.compute.blocks import Total, TotalRule
 from bayesdiv.compute.devices import compiling, traced
-from bayesdiv.compute.reference import Total, TotalRule
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.arithmetic import (
     Arithmetic,
@@ -55,6 +57,45 @@ def offer(rule: Rule, divergence: Divergence, q: Distribution, p: Distribution) 
     """The sum over a block by the table."""
     mixture = served(rule, divergence, q, p)
     return None if mixture is None else of(mixture).total
+
+
+def offer_native(
+    rule: Rule, divergence: Divergence, q: Distribution, p: Distribution
+) -> TotalRule | None:
+    """The sum of JS-A over a block of many weights."""
+    mixture = served(rule, divergence, q, p)
+    if mixture is None or q.batch_shape[-1:].numel() < native.MANY or native.library() is None:
+        return None
+    return looked_up(mixture)
+
+
+def looked_up(mixture: Mixture) -> TotalRule:
+    """The same as the table's own rule, in one pass over the weights."""
+    found = cast(ctypes.CDLL, native.library())
+    rows, bound, chunk = packed(mixture), float(mixture.bound), found.chunk_size()
+    sizes = [LOWEST, HIGHEST, STEPS, FARTHEST, COLUMNS]
+    grid = torch.tensor(sizes, dtype=torch.float32, device="cpu")
+
+    def total(loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Total:
+        if loc.dim() > 1:  # trials, one after the other
+            sides = (x.expand_as(loc) for x in (loc, scale, prior_loc, prior_scale))
+            return Total(*map(torch.stack, zip(*map(total, *sides), strict=True)))
+        each = prior_loc.dim() + prior_scale.dim() > 0
+        prior = [x.expand_as(loc) if each else x for x in (prior_loc, prior_scale)]
+        given = [x.float().contiguous() for x in (loc, scale, *prior)]
+        by_loc, by_scale = (torch.empty_like(x) for x in given[:2])
+        values = torch.empty(-(-loc.numel() // chunk), dtype=torch.float64, device="cpu")
+        found.table_sums(
+            *map(native.address, (grid, rows, *given)),
+            int(each),
+            *map(native.address, (by_loc, by_scale, values)),
+            ctypes.c_int64(loc.numel()),
+            torch.get_num_threads(),
+        )
+        value = values.sum().clamp(0.0, loc.numel() * bound)
+        return Total(*(x.to(loc.dtype) for x in (value, by_loc, by_scale)))
+
+    return total
 
 
 def values(

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute import table, triton_programs
+from bayesdiv.compute.blocks import prior_serves
 from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.compute.reference import prior_serves
 from bayesdiv.compute.triton_programs import Program
 from bayesdiv.divergence import kl
 from bayesdiv.divergence.base import Divergence

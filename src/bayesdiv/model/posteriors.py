@@ -11,8 +11,7 @@ from torch.distributions import Distribution, Independent, LowRankMultivariateNo
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
-from bayesdiv.compute.noise import Dtype, Seed
-from bayesdiv.compute.streams import own
+from bayesdiv.compute.noise import Dtype, Seed, own
 from bayesdiv.divergence.gaussian import SoftplusNormal
 from bayesdiv.divergence.joint import Members
 from bayesdiv.model.layout import Layout

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_map_only
 
 from bayesdiv.compute.devices import has_gpu, seen_to_fail
-from bayesdiv.compute.streams import drawing, turn
+from bayesdiv.compute.noise import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.objective.objective import Loss, LossModule, Objective
 from bayesdiv.training.batches import Batches, Unpack, pair

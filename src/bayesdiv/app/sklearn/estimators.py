@@ -21,7 +21,7 @@ from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.sklearn.rows import Rows, distinct, repeats_of, standardised
 from bayesdiv.app.sklearn.tabular import Tabular
 from bayesdiv.calibration import Central, FoldIntervals, Intervals, Scaled, Sets
-from bayesdiv.compute.streams import seeded
+from bayesdiv.compute.noise import seeded
 from bayesdiv.likelihoods import Classes, Likelihood
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.fit import Diverged

@@ -34,7 +34,7 @@ from bayesdiv.app.sklearn.rows import (
     is_frame,
     standardised,
 )
-from bayesdiv.compute.streams import preserved, seeded
+from bayesdiv.compute.noise import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, stacked
