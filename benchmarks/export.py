@@ -24,14 +24,14 @@ from torch import Tensor, nn
 
 import bayesdiv as bd
 from bayesdiv.export import Exported
-from bayesdiv.serving.graph import Int8, Number, Precision, Rounded, fewer, rounded
+from bayesdiv.serving.graph import Number, Precision, Rounded, fewer, rounded
 
 DRAWS, MANY = 20, 100
 BATCHES = (1, 7, 512)
 PRECISIONS: dict[str, Precision] = {
     "float32": Rounded(),
     "bfloat16": Rounded(torch.bfloat16),
-    "int8": Int8(),
+    "int8": Rounded(torch.int8),
 }
 
 

@@ -12,7 +12,7 @@ from bayesdiv.calibration import Intervals, Sets, Spread, Temperature
 from bayesdiv.export import Exported
 from bayesdiv.outliers import Threshold, mutual_information
 from bayesdiv.serving import files
-from bayesdiv.serving.graph import Category, Int8, Number, Rounded, Units
+from bayesdiv.serving.graph import Category, Number, Rounded, Units
 from serving.running import assert_equal, expected, runner
 
 SUFFIXES = (".pt2", ".onnx")
@@ -204,7 +204,11 @@ class Traced(Exception):
 
 @pytest.mark.parametrize(
     ("precision", "each"),
-    [(None, 4 * 114), (Rounded(torch.float16), 2 * 114), (Int8(), 96 + 4 * 18 + 4 * 18)],
+    [
+        (None, 4 * 114),
+        (Rounded(torch.float16), 2 * 114),
+        (Rounded(torch.int8), 96 + 4 * 18 + 4 * 18),
+    ],
     ids=["float32", "float16", "int8"],  # 8 bits of each weight, with 18 scales and 18 biases
 )
 def test_as_much_as_one_onnx_file_holds_is_written_and_one_byte_more_refused(
@@ -220,7 +224,9 @@ def test_as_much_as_one_onnx_file_holds_is_written_and_one_byte_more_refused(
     with pytest.raises(Traced):
         bd.export(*given, path, samples=7, precision=precision)
     monkeypatch.setattr(files, "LARGEST_ONNX", size - 1)
-    with pytest.raises(ValueError, match=r"at most 2 GB, got .* precision=Int8\(\) or fewer"):
+    with pytest.raises(
+        ValueError, match=r"at most 2 GB, got .* precision=Rounded\(torch.int8\) or fewer"
+    ):
         bd.export(*given, path, samples=7, precision=precision)
     with pytest.raises(Traced):
         bd.export(*given, path.with_suffix(".pt2"), samples=7, precision=precision)

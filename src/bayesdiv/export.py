@@ -18,7 +18,7 @@ from bayesdiv.calibration.sets import Levels
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
 from bayesdiv.saving import replacing
 from bayesdiv.serving import files
-from bayesdiv.serving.graph import Column, Encoded, Graph, Precision, Served, Units
+from bayesdiv.serving.graph import Column, Encoded, Graph, Rounded, Served, Units
 
 WRITERS = {".onnx": files.onnx, ".pt2": files.pt2}
 
@@ -44,7 +44,7 @@ def export(
     classes: Sequence[str] = (),
     level: float | None = 0.9,
     calibration: Sequence[Saved] = (),
-    precision: Precision | None = None,
+    precision: Rounded | None = None,
     weights: Weights | None = None,
     outputs: Outputs | None = None,
 ) -> Exported:
@@ -69,7 +69,7 @@ def export(
         level: of the interval; None leaves it out.
         calibration: what `bayesdiv.calibration` and `outliers.Threshold` fitted to this model;
             `Levels` are kept for `level`, or 0.9.
-        precision: `Rounded(torch.float16)` or `Int8()` of `bayesdiv.serving.graph`.
+        precision: of the draws, such as `serving.graph.Rounded(torch.int8)`.
         weights: draws to keep as they are, such as those that `serving.graph.fewer` chose; a
             `Spread` in `calibration` is for new ones alone.
         outputs: the tensor out of what the network returns, see `draws`.
@@ -103,7 +103,7 @@ def export(
     if path.suffix == ".onnx" and size > files.LARGEST_ONNX:
         raise ValueError(
             f"an .onnx file holds at most 2 GB, got {size / 1e9:.1f} GB of weights: give "
-            "precision=Int8() or fewer samples, or write a .pt2 file"
+            "precision=Rounded(torch.int8) or fewer samples, or write a .pt2 file"
         )
     program = files.traced(graph, leaves)
     told = _metadata(graph, names, leaves, classes)

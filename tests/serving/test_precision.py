@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import bayesdiv as bd
-from bayesdiv.serving.graph import Int8, Rounded, fewer, rounded
+from bayesdiv.serving.graph import Rounded, fewer, rounded
 from serving.running import runner
 
 X, Y = torch.randn(200, 20, generator=torch.Generator().manual_seed(1)), torch.arange(200) % 3
@@ -28,7 +28,7 @@ def nll(net, weights) -> float:
     [
         (Rounded(torch.float16), 2, 2**-11),
         (Rounded(torch.bfloat16), 2, 2**-8),
-        (Int8(), 1, 1 / 254),
+        (Rounded(torch.int8), 1, 1 / 254),
     ],
 )
 def test_each_precision_moves_a_weight_by_half_a_step_at_most(
@@ -51,7 +51,11 @@ def test_packed_draws_stay_packed_in_the_file_and_give_what_rounded_gives(wide, 
     network = nn.Sequential(nn.Linear(20, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 3))
     net = bd.bayesianize(network, bd.FanIn(), start=0.3)
     weights, sizes = bd.draw_weights(net, 4), {}
-    for name, precision in {"32": Rounded(), "16": Rounded(torch.float16), "8": Int8()}.items():
+    for name, precision in {
+        "32": Rounded(),
+        "16": Rounded(torch.float16),
+        "8": Rounded(torch.int8),
+    }.items():
         made = bd.export(
             net, bd.Classes(), X[:2], tmp_path / f"{name}{suffix}", weights=weights,
             precision=precision,

@@ -100,39 +100,27 @@ class Encoded(nn.Module):
 
 @dataclass(frozen=True)
 class Rounded:
-    """Weights in another dtype, such as bfloat16: half the file; the graph computes in float32."""
+    """Weights in another dtype, such as bfloat16: half the file; the graph computes in float32.
+
+    In 8 bits, `torch.int8`, all but vectors have one scale per output channel: a quarter of it.
+
+        w ≈ scale_c · k,   k = round(w / scale_c),   scale_c = max |w_c| / 127
+    """
 
     dtype: torch.dtype = torch.float32
 
     def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
         """What is stored."""
-        return (tensor.to(self.dtype),)
-
-    def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
-        """The tensor again, up to rounding, by operations of the graph."""
-        return packed[0].float()
-
-
-@dataclass(frozen=True)
-class Int8:
-    """Weights, but for vectors, in 8 bits with a scale per output channel: a quarter of the file.
-
-    w ≈ scale_c · k,   k = round(w / scale_c),   scale_c = max |w_c| / 127
-    """
-
-    def packed(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        if self.dtype != torch.int8 or tensor.dim() < 2:
+            return (tensor.to(torch.float32 if self.dtype == torch.int8 else self.dtype),)
         tensor = tensor.float()
-        if tensor.dim() < 2:
-            return (tensor,)
         scale = tensor.abs().amax(tuple(range(1, tensor.dim())), keepdim=True) / 127
         scale = scale.where(scale > 0, 1.0)
         return (tensor / scale).round().to(torch.int8), scale
 
     def unpacked(self, packed: tuple[Tensor, ...]) -> Tensor:
-        return packed[0] if len(packed) == 1 else packed[0].float() * packed[1]
-
-
-Precision = Rounded | Int8  # how a weight tensor of a draw is stored
+        """The tensor again, up to rounding, by operations of the graph."""
+        return packed[0].float() if len(packed) == 1 else packed[0].float() * packed[1]
 
 
 @dataclass(frozen=True)
@@ -219,7 +207,7 @@ class Graph(nn.Module):
         weights: Weights,
         served: Served,
         encoded: Encoded | None,
-        precision: Precision | None,
+        precision: Rounded | None,
         outputs: Outputs | None,
         inputs: Sequence[str] | None,
     ) -> None:
@@ -280,7 +268,7 @@ class Graph(nn.Module):
         return found
 
 
-def rounded(net: nn.Module, weights: Weights, precision: Precision) -> Weights:
+def rounded(net: nn.Module, weights: Weights, precision: Rounded) -> Weights:
     """The draws as a file of this precision gives them back, for `predict_at`."""
     return tuple(
         torch.stack([

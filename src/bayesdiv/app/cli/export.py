@@ -19,14 +19,9 @@ from bayesdiv.calibration import Levels
 from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
-from bayesdiv.serving.graph import Category, Column, Int8, Number, Rounded, Units, fewer, rounded
+from bayesdiv.serving.graph import Category, Column, Number, Rounded, Units, fewer, rounded
 
-PRECISIONS: dict[str, Rounded | Int8] = {
-    "float32": Rounded(),
-    "float16": Rounded(torch.float16),
-    "bfloat16": Rounded(torch.bfloat16),
-    "int8": Int8(),
-}
+PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 
 
 def parser() -> Command:
@@ -61,7 +56,7 @@ def export(settings: Namespace) -> None:
     if settings.among is not None and splits is not None:  # those that predict most like all
         rows = splits.train.x[:500]
         weights = fewer(experiment.model, experiment.likelihood, rows, weights, settings.samples)
-    precision = PRECISIONS[settings.precision]
+    precision = Rounded(getattr(torch, settings.precision))
     task, name = task_of(told), told["target"] or ""
     own = experiment.training.test_samples
     if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
