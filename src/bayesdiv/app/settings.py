@@ -122,13 +122,11 @@ def named(text: str) -> Divergence | None:
     if wrong:
         raise ValueError(f"{name} has no {min(wrong)}, got {text!r}")
     try:
-        values = {key: float(value) for key, value in fields.items()}
-    except ValueError:
-        rule = "must be a number, as in JSA:0.3"
-        raise ValueError(f"alpha of {text!r} {rule}, got {said}") from None
-    try:
-        return cast(Divergence, kind(**values))
+        return cast(Divergence, kind(**{key: float(value) for key, value in fields.items()}))
     except (ValueError, TypeError) as error:
+        if "could not convert" in str(error):
+            rule = "must be a number, as in JSA:0.3"
+            raise ValueError(f"alpha of {text!r} {rule}, got {said}") from None
         raise ValueError(f"alpha of {text!r}: {error}") from None
 
 
@@ -176,20 +174,28 @@ def _read(folder: Path) -> dict[str, Any]:
     """The settings of a run, which must hold all that is read from them later."""
     if not folder.is_dir():
         raise runs.RunError(f"there is no run {folder}")
-    path = folder / runs.SETTINGS
-    settings = runs.read_json(path)
-    runs.check_format(path, settings if isinstance(settings, dict) else {})
-    return _checked(path, settings, SETTINGS)
+    return _checked(folder / runs.SETTINGS, SETTINGS)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
     """The metrics of a finished run."""
-    path = folder / runs.METRICS
-    result = _checked(path, runs.read_json(path), RESULT)
-    for value in [*result["test"].values(), *result["validation"].values()]:
-        if not isinstance(value, float):
-            raise runs.RunError(f"{path} is damaged: a metric must be a number, got {value!r:.60}")
+    result = _checked(folder / runs.METRICS, RESULT)
+    for part in ("test", "validation"):
+        _checked(folder / runs.METRICS, dict.fromkeys(result[part], float), part)
     return result
+
+
+def _checked(path: Path, wanted: Mapping[str, Any], part: str | None = None) -> dict[str, Any]:
+    """What a file holds; complain of the first entry that is missing or of the wrong kind."""
+    content: Any = runs.read_json(path)
+    with runs.reported(path, "read"):
+        content = content if part is None else content[part]
+        if "format" in wanted:
+            runs.check_format(path, content)
+        for name, kind in wanted.items():
+            if not isinstance(content[name], kind):
+                raise TypeError(f"{name!r} must be {kind}, got {str(content[name])[:60]!r}")
+    return dict(content)
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:
@@ -223,12 +229,8 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
     if "data" not in source:
         raise DataError(f"{name} does not say where its data came from")
     try:
-        splits = load(
-            source["data"],
-            seed=source["seed"],
-            noise=source["noise"],
-            **reading_of(source),
-        )
+        how = {"seed": source["seed"], "noise": source["noise"], **reading_of(source)}
+        splits = load(source["data"], **how)
     except OSError as error:
         raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None
     except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
@@ -239,15 +241,3 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
             "train again, or name a file with the rows of that time with --data"
         )
     return splits
-
-
-def _checked(path: Path, content: Any, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file holds; complain of the first entry that is missing or of the wrong kind."""
-    if not isinstance(content, dict):
-        raise runs.RunError(f"{path} is damaged: it must hold names and values")
-    for name, kind in wanted.items():
-        if name not in content or not isinstance(content[name], kind):
-            got = f"got {str(content[name])[:60]!r}" if name in content else "and is missing"
-            said = getattr(kind, "__name__", kind)
-            raise runs.RunError(f"{path} is damaged: {name!r} must be {said}, {got}")
-    return content
