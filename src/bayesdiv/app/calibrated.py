@@ -57,11 +57,14 @@ def digest(*rows: Tensor, said: str = "") -> str:
     return found.hexdigest()
 
 
+def _kept(folder: Path) -> dict[str, Any]:
+    there = (folder / FILE).exists()
+    return runs.read_sealed(folder, FILE) if there else {"fitted": [], "calibration": []}
+
+
 def fitted(folder: Path) -> list[dict[str, Any]]:
     """For each kind of a run's calibration: its rows, their file ("" for test), their digest."""
-    if not (folder / FILE).exists():
-        return []
-    return list(runs.read_sealed(folder, FILE)["fitted"])
+    return list(_kept(folder)["fitted"])
 
 
 def named(calibration: Iterable[Saved]) -> str:
@@ -72,10 +75,8 @@ def named(calibration: Iterable[Saved]) -> str:
 
 def read(folder: Path) -> tuple[Saved, ...]:
     """The calibration of a run; none where the file is missing."""
-    if not (folder / FILE).exists():
-        return ()
     with runs.reported(folder / FILE, "read"):
-        return tuple(map(Saved.from_state, runs.read_sealed(folder, FILE)["calibration"]))
+        return tuple(map(Saved.from_state, _kept(folder)["calibration"]))
 
 
 def unserved(calibration: Iterable[Saved], level: float) -> list[str]:

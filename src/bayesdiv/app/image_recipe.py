@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Optimizer
 
 from bayesdiv.divergence import JSG, Divergence
@@ -27,29 +27,19 @@ class ImageRecipe:
     `benchmarks/field` compares it with other methods on CIFAR-10, where it was chosen on validation
     images.
 
-    Args:
-        divergence: what holds the posterior near the prior.
-        scale: of the prior; the strength follows from it, the number of images and the decay.
-        start: first scale of the posterior over that of the prior.
-        ratio: scale of posterior over prior at which the pull is that of weight decay.
-        lr: of SGD for the same network.
-        decay: of weights, to which the prior is made equal.
-        damping: of the means' steps.
-        where: which weights are random.
-
     Examples:
         >>> round(IMAGES.strength(50_000), 4)
         0.0098
     """
 
     divergence: Divergence = field(default_factory=lambda: JSG(0.5))
-    scale: float = 0.007
-    start: float = 0.5
-    ratio: float = 1.0
-    lr: float = 0.1
-    decay: float = 1e-3
-    damping: float = 0.1
-    where: Where = matrices
+    scale: float = 0.007  # of the prior; the strength follows from it, N and the decay
+    start: float = 0.5  # first scale of the posterior over that of the prior
+    ratio: float = 1.0  # scale of posterior over prior at which the pull is that of weight decay
+    lr: float = 0.1  # of SGD for the same network
+    decay: float = 1e-3  # of weights, to which the prior is made equal
+    damping: float = 0.1  # of the means' steps
+    where: Where = matrices  # which weights are random
 
     def strength(self, num_data: int) -> float:
         """The λ for which this prior pulls like weight decay: noise of this size for any N."""
@@ -75,14 +65,11 @@ class ImageRecipe:
         Momentum is an average in Natural, so that ten times SGD's rate is as fast.
         """
         device = next(model.parameters()).device
+        lr = torch.tensor(self.lr, device=device)  # which a recorded step follows
         on_gpu = device.type == "cuda"
-
-        def rate(value: float) -> Tensor:  # which a recorded step follows
-            return torch.tensor(value, device=device)
-
         if not any(isinstance(module, MeanField) for module in model.modules()):
             how: Any = {"weight_decay": self.decay, "nesterov": True, "fused": on_gpu or None}
-            return SGD(model.parameters(), rate(self.lr), 0.9, **how)
+            return SGD(model.parameters(), lr, 0.9, **how)
         num_data = objective.num_data
         strength = self.strength(num_data)
         return Natural(
@@ -90,12 +77,12 @@ class ImageRecipe:
             objective,
             num_data=num_data,
             strength=strength,
-            lr=rate(10 * self.lr * self.damping),
+            lr=10 * lr * self.damping,
             damping=self.damping,
             rate=0.0,
             memory=num_data / (strength * batch),
             widest=self.scale,
-            others_lr=rate(self.lr),
+            others_lr=lr,
             others_decay=self.decay,
             transform=torch.compile if on_gpu else None,
         )

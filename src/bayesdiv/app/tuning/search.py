@@ -49,19 +49,12 @@ class DatabaseGone(RuntimeError):
 
 @dataclass(frozen=True)
 class Search:
-    """Where a search is kept and how long it runs.
+    """Where a search is kept and how long it runs."""
 
-    Args:
-        storage: an SQLite file, or the URL of any database that Optuna takes.
-        name: of the study there.
-        trials: how many to finish in all, those of former calls included.
-        seed: one process with the same seed tries the same settings.
-    """
-
-    storage: str | Path
-    name: str = "search"
-    trials: int = 30
-    seed: int = 0
+    storage: str | Path  # an SQLite file, or the URL of any database that Optuna takes
+    name: str = "search"  # of the study there
+    trials: int = 30  # to finish in all, those of former calls included
+    seed: int = 0  # one process with the same seed tries the same settings
 
     def __post_init__(self) -> None:
         for name, low in {"trials": 1, "seed": 0}.items():
@@ -213,7 +206,6 @@ def tune_experiment(
         "space": {name: [r.low, r.high] for name, r in space.ranges.items()},
         "num_data": splits.num_data,
     }
-
     blind = replace(splits, test=splits.validation)
 
     def objective(trial: Trial) -> float:
@@ -263,12 +255,8 @@ def opened(search: Search) -> Iterator[optuna.Study]:
     with quiet(logging.getLogger("optuna"), logging.CRITICAL):
         storage = _storage(url)
         try:
-            yield optuna.create_study(
-                storage=storage,
-                study_name=search.name,
-                pruner=MedianPruner(),
-                load_if_exists=True,
-            )
+            named: Any = {"study_name": search.name, "load_if_exists": True}
+            yield optuna.create_study(storage=storage, pruner=MedianPruner(), **named)
         except Exception as error:
             cause: BaseException | None = error
             while cause and not isinstance(cause, SQLAlchemyError | StorageInternalError):
