@@ -219,10 +219,8 @@ def tensor_of(output: object) -> Tensor:
     named = output if isinstance(output, Mapping) else {}
     found = named["logits"] if "logits" in named else getattr(output, "logits", output)
     if not isinstance(found, Tensor):
-        raise TypeError(
-            f"the network must return one tensor, got {type(output).__name__} without logits: give "
-            "outputs=, a function that takes the tensor out of it"
-        )
+        told = f"the network must return one tensor, got {type(output).__name__} without logits"
+        raise TypeError(f"{told}: give outputs=, a function that takes the tensor out of it")
     return found
 
 
@@ -253,9 +251,8 @@ def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
 
 def busy(inputs: Inputs) -> bool:
     """Whether one draw keeps a CPU busy, see `BUSY`."""
-    tensors = leaves(inputs)
-    watched = bool(tensors) and on_cpu(tensors[0])
-    return watched and sum(tensor.numel() for tensor in tensors) > BUSY
+    on = [tensor.numel() for tensor in leaves(inputs) if on_cpu(tensor)]
+    return sum(on) > BUSY
 
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:

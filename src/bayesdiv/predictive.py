@@ -90,13 +90,13 @@ class Predictive:
     @property
     def entropy(self) -> Tensor:
         """Entropy of the mean class probabilities, in nats: the whole uncertainty of a class."""
-        return _entropy(self.probabilities)
+        return -self.probabilities.xlogy(self.probabilities).sum(-1)
 
     @property
     def mutual_information(self) -> Tensor:
         """Entropy less the mean entropy of the draws: the part that comes from the weights."""
-        each = _entropy(self._each_probability).mean(0)
-        return (self.entropy - each).clamp(min=0.0)
+        each = -self._each_probability.xlogy(self._each_probability).sum(-1)
+        return (self.entropy - each.mean(0)).clamp(min=0.0)
 
     def sample(self, count: int) -> Tensor:
         """Targets drawn from the mixture, (count, batch, …), by all draws of weights equally."""
@@ -157,8 +157,3 @@ class Predictive:
     @property
     def _means(self) -> Tensor:
         return self._each_probability if self.discrete else quantiles.mean(self.conditional)
-
-
-def _entropy(probabilities: Tensor) -> Tensor:
-    terms: Tensor = torch.special.entr(probabilities)
-    return terms.sum(-1)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, cast
 
 import torch
@@ -49,8 +50,7 @@ class Entry:
         """A piece of the flat vector as the tensor."""
         if not self.order:
             return piece.reshape(self.shape) if len(self.shape) != 1 else piece
-        back = [self.order.index(axis) for axis in range(len(self.order))]
-        return piece.reshape(self.lying).permute(back)
+        return piece.reshape(self.lying).movedim(-1, 1)
 
     @property
     def lying(self) -> list[int]:
@@ -117,10 +117,10 @@ class Layout:
 
 def _order(tensor: Tensor) -> tuple[int, ...]:
     """The order of the axes in memory where channels come last, else nothing."""
-    if tensor.dim() not in (4, 5) or tensor.is_contiguous():
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.dim() not in formats or tensor.is_contiguous():
         return ()
-    wanted = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
-    last = tensor.is_contiguous(memory_format=wanted)
+    last = tensor.is_contiguous(memory_format=formats[tensor.dim()])
     return (0, *range(2, tensor.dim()), 1) if last else ()
 
 
@@ -132,33 +132,28 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     # twice the vector: here each goes straight into the one vector that is passed on.
     whole: list[Tensor] = []
     vector.register_hook(lambda _: whole.clear())
-    ends = torch.tensor(sizes).cumsum(0).tolist()
-    return tuple(
-        cast(Tensor, _Piece.apply(vector, end - size, end, whole))  # type: ignore[no-untyped-call]
-        for size, end in zip(sizes, ends, strict=True)
-    )
+    ends = accumulate(sizes)
+    places = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    return tuple(_Piece.apply(vector, place, whole) for place in places)  # type: ignore[no-untyped-call]
 
 
 class _Piece(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vector: Tensor, start: int, end: int, whole: list[Tensor]) -> Tensor:
-        ctx.at, ctx.size, ctx.whole = slice(start, end), len(vector), whole
-        return vector[start:end]
+    def forward(ctx: Any, vector: Tensor, place: slice, whole: list[Tensor]) -> Tensor:
+        ctx.place, ctx.size, ctx.whole = place, len(vector), whole
+        return vector[place]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
         first = not ctx.whole
         if first:
             ctx.whole.append(grad.new_zeros(ctx.size))
-        ctx.whole[0][ctx.at] = grad
+        ctx.whole[0][ctx.place] = grad
         # Handed over once; what the others write is in it before it is passed on.
-        return ctx.whole[0] if first else None, None, None, None
+        return ctx.whole[0] if first else None, None, None
 
 
-_ADVICE = (
-    "this weight is random and is there only while the Bayesian module runs: take bd.plain(net), "
-    "an ordinary module"
-)
+_ADVICE = "a random weight is there only during a call: take bd.plain(net), an ordinary module"
 
 
 class Placeholder:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,12 +41,6 @@ class Eager:
         return Loss(*(part.detach() for part in loss))
 
 
-class _Recording(NamedTuple):
-    graph: torch.cuda.CUDAGraph
-    inputs: list[Tensor]
-    loss: Loss
-
-
 class Recorded:
     """A step for `fit(…, step=Recorded())` that replays a recording on a GPU.
 
@@ -59,7 +53,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self._seen: dict[Any, int] = {}
-        self._recordings: dict[Any, _Recording] = {}
+        self._recordings: dict[Any, tuple[torch.cuda.CUDAGraph, list[Tensor], Loss]] = {}
         self._said = False
 
     def __call__(
@@ -82,19 +76,17 @@ class Recorded:
             inputs, graph = [part.clone() for part in parts], torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 loss = Eager()(loss_of, tree_unflatten(inputs, spec), optimizer, backward)
-            self._recordings[key] = _Recording(graph, inputs, loss)
-        recording = self._recordings[key]
-        torch._foreach_copy_(recording.inputs, parts)
-        recording.graph.replay()
-        return recording.loss
+            self._recordings[key] = graph, inputs, loss
+        graph, inputs, loss = self._recordings[key]
+        torch._foreach_copy_(inputs, parts)
+        graph.replay()
+        return loss
 
 
 def _make_capturable(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         if not group.get("capturable", True):
-            raise ValueError(
-                "the optimizer must be capturable for Recorded(): give capturable=True"
-            )
+            raise ValueError("the optimizer must be capturable: give capturable=True")
         # Where a recording sees it change.
         if isinstance(group.get("lr"), float):
             group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
