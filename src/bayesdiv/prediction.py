@@ -26,7 +26,6 @@ from bayesdiv.draws import (
     leaves,
 )
 from bayesdiv.model.bayesian import bayesian_modules
-from bayesdiv.model.posteriors import Mixture
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.batches import Unpack
 
@@ -80,15 +79,13 @@ def predict(
     with evaluating(model), _from_seed(seed, device):
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
-        shapes = [q.batch_shape + q.event_shape for q in posteriors]
-        axis = len(shapes[0]) - 1 if shapes else 0  # of the rows, after those of the trials
-        few = _at_a_time(model, sum(shape.numel() for shape in shapes), device)
+        few = _at_a_time(model, device)
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         drawn = (draw_weights(model, count, posteriors) for count in counts)
         groups = (tuple(weights.detach() for weights in group) for group in drawn)
         with torch.set_grad_enabled(wanted):
-            made = _outputs(model, given, axis, batch_size, groups, over, outputs)
+            made = _outputs(model, given, batch_size, groups, over, outputs)
             return Predictive(likelihood(made))
 
 
@@ -118,14 +115,13 @@ def predict_at(
     """
     given, wanted = _given(model, x, unpack)
     with evaluating(model), torch.set_grad_enabled(wanted):
-        axis = weights[0].dim() - 2 if weights else 0
         kept = tuple(drawn.detach() for drawn in weights)
         real = [tensor for tensor in leaves(given) if tensor.is_floating_point()]
         inside = kept[0].dtype if kept and real and all_random(model) else None
         if inside is not None:
             convert = lambda t: t.to(inside) if t.is_floating_point() else t  # noqa: E731
             given = tree_map_only(Tensor, convert, given)
-        made = _outputs(model, given, axis, batch_size, [kept], over, outputs)
+        made = _outputs(model, given, batch_size, [kept], over, outputs)
         return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
 
 
@@ -173,14 +169,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _outputs(
     model: nn.Module,
     given: list[Inputs],
-    axis: int,
     batch_size: int | None,
     groups: Iterable[Weights],
     over: Over | None,
     outputs: Outputs | None,
 ) -> Tensor:
     """Outputs of all groups of draws for all rows, (samples, …, batch, …)."""
-    parts: list[Inputs] = []
+    modules, parts = bayesian_modules(model), list[Inputs]()
+    axis = modules[0].loc.dim() - 1 if modules else 0  # of the rows, after those of the trials
     for x in given:
         rows = leaves(x)[0].shape[axis]
         for at in torch.arange(rows).split(batch_size or rows):
@@ -192,15 +188,14 @@ def _outputs(
     return torch.cat([torch.cat(rows, axis + 1) for rows in each])
 
 
-def _at_a_time(model: nn.Module, weights: int, device: torch.device) -> int:
-    """How many draws to make at a time, each of so many weights."""
+def _at_a_time(model: nn.Module, device: torch.device) -> int:
+    """How many draws to make at a time."""
     # Whatever the rows: as many numbers in another number of pieces would be other noise, and the
     # same row would have another prediction in a larger table.
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.
-    cached = on_cpu(device) and all_random(model)
-    few = (CACHE if cached else ROOM) // max(1, weights)
+    modules, cached = bayesian_modules(model), on_cpu(device) and all_random(model)
+    few = (CACHE if cached else ROOM) // max(1, sum(module.loc.numel() for module in modules))
     few = 1 if cached and few < FEWEST else max(1, few)
     # By whole rounds, which reach all members of the largest ensemble equally.
-    posteriors = [module.posterior for module in bayesian_modules(model)]
-    members = max([q.members for q in posteriors if isinstance(q, Mixture)], default=1)
+    members = max((getattr(module.posterior, "members", 1) for module in modules), default=1)
     return -(-few // members) * members

@@ -57,7 +57,7 @@ class Batches:
             raise ValueError(f"size must be at least 1, got {size}")
         if self.trials and len(self.seeds) != len(y):
             raise ValueError(f"seed must be one per trial, {len(y)}, got {len(self.seeds)}")
-        self.x, self.y, self.size, self.seed = x, y, size, seed
+        self.x, self.y, self.size = x, y, size
         self.rows: int = y.shape[axes - 1]
         self.transform, self.drop_last, self.epoch = transform, drop_last, 0
 
