@@ -41,8 +41,7 @@ class _Console(Console):
 # A file or a pipe has no width: tables go there whole, not cut at 80 columns.
 output = _Console(width=None if sys.stdout.isatty() else 120, emoji=False)
 errors = _Console(stderr=True, emoji=False)  # a:b:c is no picture
-PATIENCE = 5.0  # seconds at least between two lines, where there is no terminal
-LINES = 10  # of a training at most, but for rounding
+PATIENCE, LINES = 5.0, 10  # where there is no terminal: seconds between lines, lines per training
 
 
 def complain(sentence: str, code: int = 2) -> NoReturn:

@@ -20,9 +20,9 @@ OVERDISPERSED = 0.5  # relative spread of counts before anything is learned
 
 
 class Moments(NamedTuple):
-    """What columns are standardised by."""
+    """What columns are standardised by, (columns,) each."""
 
-    loc: Floats  # (columns,)
+    loc: Floats
     scale: Floats
 
 
@@ -156,10 +156,8 @@ def check_targets(word: str, y: Floats) -> None:
     family = family_of(word)
     wrong = y[~family.fits(y)]
     if wrong.size:
-        raise ValueError(
-            f"targets of likelihood={word!r} must be {family.holds}, got {wrong[0]}: use "
-            "'heteroscedastic'"
-        )
+        said = f"targets of likelihood={word!r} must be {family.holds}, got {wrong[0]}"
+        raise ValueError(f"{said}: use 'heteroscedastic'")
 
 
 def candidates(y: Floats) -> list[str]:

@@ -197,13 +197,11 @@ def add_divergence(command: Command, usual: str | None, said: str) -> None:
 def add_training(command: Command, skip: Iterable[str] = ()) -> None:
     """The options that `training_of` reads."""
     said = dict(re.findall(r"(?m)^ {8}(\w+): (.*(?:\n {12}.*)*)", str(Training.__doc__)))
-    for field in dataclasses.fields(Training):
-        kinds: Any = {kind: kind for kind in (int, float, str)} | {tuple[int, ...]: units}
-        kind = next(kinds[k] for k in (field.type, *get_args(field.type)) if k in kinds)
-        usual: Any = field.default
-        usual = ",".join(map(str, usual)) if kind is units else usual
-        if field.name not in skip:
-            command.add_argument(f"--{field.name}", type=kind, default=usual, help=said[field.name])
+    for field in [field for field in dataclasses.fields(Training) if field.name not in skip]:
+        how: Any = {"type": (*get_args(field.type), field.type)[0], "default": field.default}
+        if field.name == "hidden":
+            how = {"type": units, "default": ",".join(map(str, how["default"]))}
+        command.add_argument(f"--{field.name}", help=said[field.name], **how)
 
 
 def units(given: str) -> list[int]:

@@ -20,18 +20,11 @@ from bayesdiv.app.task import Task
 from bayesdiv.divergence import KL, Divergence
 
 SETTINGS: dict[str, Any] = {
-    "format": int,
-    "version": str,
-    "data": dict,
-    "target": str,
-    "num_data": int,
-    "fingerprint": str,
-    "task": dict,
+    **dict.fromkeys(("format", "num_data"), int),
+    **dict.fromkeys(("version", "target", "fingerprint"), str),
+    **dict.fromkeys(("data", "task", "network", "training"), dict),
+    **dict.fromkeys(("encoder", "divergence"), dict | None),
     "shape": list,
-    "encoder": dict | None,
-    "network": dict,
-    "divergence": dict | None,
-    "training": dict,
 }
 RESULT: dict[str, Any] = {"test": dict, "validation": dict, "best_epoch": int, "seconds": float}
 

@@ -24,10 +24,8 @@ class Task(Protocol):
     run can be restored from them.
     """
 
-    metrics: ClassVar[tuple[str, ...]]
-    """Keys of `bayesdiv.metrics.TABLE`, in the order of a table; nll is among them."""
-    main: ClassVar[str]
-    """The metric that is drawn by epoch beside the NLL."""
+    metrics: ClassVar[tuple[str, ...]]  # keys of `bayesdiv.metrics.TABLE` as in a table; with nll
+    main: ClassVar[str]  # the metric that is drawn by epoch beside the NLL
 
     @classmethod
     def check(cls, target: "Series") -> None:
@@ -42,27 +40,15 @@ class Task(Protocol):
         """Groups that every part of the data gets its share of; None to draw rows freely."""
 
     @property
-    def description(self) -> str:
-        """What the target is, for people."""
-
+    def description(self) -> str: ...  # what the target is, for people
     @property
-    def outputs(self) -> int:
-        """How many numbers the network gives."""
-
+    def outputs(self) -> int: ...  # how many numbers the network gives
     @property
-    def shifted(self) -> dict[str, int]:
-        """Which of these a network is less sure of away from its rows; arguments of `Away`."""
-
+    def shifted(self) -> dict[str, int]: ...  # which it is less sure of away; arguments of `Away`
     @property
-    def log_scale(self) -> float:
-        """To add to a negative log density of y: it then holds in the target's units."""
-
-    def encode(self, target: "Series") -> Tensor:
-        """Targets as y."""
-
-    def likelihood(self) -> Likelihood:
-        """From outputs to a distribution of y."""
-
+    def log_scale(self) -> float: ...  # what makes a negative log density one in target's units
+    def encode(self, target: "Series") -> Tensor: ...  # targets as y
+    def likelihood(self) -> Likelihood: ...  # from outputs to a distribution of y
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
         """The metrics of predictions, in the units of the target."""
 

@@ -144,10 +144,9 @@ def _rungs(trials: int, epochs: int) -> Iterator[tuple[int, int]]:
     while trials > LAST:
         trials = max(LAST, trials // 2)
         sizes.append(trials)
-    quarter = epochs // 4
-    for place, size in enumerate(sizes):
-        yield max(quarter + quarter * place // max(1, len(sizes) - 1), place + 1), size
-    yield epochs, LAST
+    quarter, last = epochs // 4, max(1, len(sizes) - 1)
+    ends = [max(quarter + quarter * place // last, place + 1) for place in range(len(sizes))]
+    yield from [*zip(ends, sizes, strict=True), (epochs, LAST)]
 
 
 def _trained(
