@@ -13,7 +13,6 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import loss, outline, restore, result_of
-from bayesdiv.metrics import TABLE as METRICS
 
 
 def parser() -> Command:
@@ -54,7 +53,7 @@ def show(settings: Namespace) -> None:
     if finished:
         return print_metrics(result)
     if history:
-        last = history[-1]
-        found = {key: last[f"validation_{key}"] for key in METRICS if f"validation_{key}" in last}
-        print_metrics({"validation": found}, f"Metrics after epoch {last['epoch']}")
+        pairs = [(key.partition("validation_")[2], value) for key, value in history[-1].items()]
+        found = {"validation": {key: value for key, value in pairs if key}}
+        print_metrics(found, f"Metrics after epoch {history[-1]['epoch']}")
     return say(f"{folder} is not finished: the same train command resumes it")

@@ -103,6 +103,11 @@ def tune(settings: Namespace) -> None:
         )
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
+    other, files = "search by Optuna", [DATABASE, PAGE]
+    if optuna:
+        other, files = "population", [f"{RUN}/{runs.METRICS}"]
+    if any((folder / file).exists() for file in files):  # whose results have the same names
+        raise runs.RunError(f"{folder} holds the results of a {other}: choose another --out")
     try:
         (_optuna if optuna else _population)(settings, name, folder, splits, space)
     except KeyboardInterrupt as stop:
@@ -113,15 +118,8 @@ def tune(settings: Namespace) -> None:
         raise
 
 
-def _check_without(other: str, folder: Path, *names: str) -> None:
-    """Refuse a folder with files of the other way to search, whose results have the same names."""
-    if any((folder / name).exists() for name in names):
-        raise runs.RunError(f"{folder} holds the results of a {other}: choose another --out")
-
-
 def _population(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
     """Train a population, write its mixture as a run, compare it with the given settings."""
-    _check_without("search by Optuna", folder, DATABASE, PAGE)
     source, run = options.data_settings(settings), folder / RUN
     began = time.perf_counter()
     with runs.owned(run), errors.status("training") as line:
@@ -150,7 +148,6 @@ def _population(settings: Namespace, name: str, folder: Path, splits: Splits, sp
 
 def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
     """Search by Optuna, then train the best and the given settings again."""
-    _check_without("population", folder, f"{RUN}/{runs.METRICS}")
     place, source = settings.storage or folder / DATABASE, options.data_settings(settings)
     search = Search(place, name, settings.trials or 30, settings.seed)
     runs.make(folder)
