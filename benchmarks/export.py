@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 import bayesdiv as bd
 from bayesdiv.export import Exported
-from bayesdiv.serving.graph import Number, Precision, Rounded, fewer, rounded
+from bayesdiv.serving.graph import Number, Rounded, fewer, rounded
 
 DRAWS, MANY = 20, 100
 BATCHES = (1, 7, 512)
-PRECISIONS: dict[str, Precision] = {
+PRECISIONS = {
     "float32": Rounded(),
     "bfloat16": Rounded(torch.bfloat16),
     "int8": Rounded(torch.int8),

@@ -146,9 +146,7 @@ class Spread(Likelihood):
     def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Locations and spreads, (…, targets) each."""
         if outputs.shape[-1] % 2:
-            raise ValueError(
-                f"outputs must be two per target, mean and rho, got {outputs.shape[-1]}"
-            )
+            raise ValueError(f"outputs must be two per target, got {outputs.shape[-1]}")
         loc, rho = outputs.chunk(2, -1)
         return loc, softplus(rho + self.shift) + self.smallest
 
@@ -193,24 +191,17 @@ class GaussianMixture(Spread):
         self.register_buffer("offsets", torch.linspace(-1, 1, components))
 
     def forward(self, outputs: Tensor) -> Distribution:
-        components = len(self.offsets)
-        if outputs.shape[-1] % (3 * components):
-            raise ValueError(
-                f"outputs must be {3 * components} per target, three for each component, got "
-                f"{outputs.shape[-1]}"
-            )
-        loc, logits, rho = (
-            part.unflatten(-1, (-1, components)) for part in outputs.chunk(3, -1)
-        )  # (…, targets, components) each
-        scale = softplus(rho + self.shift) + self.smallest
-        one = loc.shape[-2] == 1
-        loc, logits, scale = ((p.squeeze(-2) if one else p) for p in (loc, logits, scale))
-        each = distributions.MixtureSameFamily(
-            Categorical(logits=logits, validate_args=False),
-            Normal(loc + self.offsets, scale, validate_args=False),
-            validate_args=False,
-        )
-        return each if one else Independent(each, 1, validate_args=False)
+        count = len(self.offsets)
+        if outputs.shape[-1] % (3 * count):
+            raise ValueError(f"outputs must be {3 * count} per target, got {outputs.shape[-1]}")
+        every = (part.unflatten(-1, (-1, count)) for part in outputs.chunk(3, -1))
+        loc, logits, rho = (part.movedim(-1, 0) for part in every)  # (components, …, targets) each
+        return joined(self._mixed, loc, logits, softplus(rho + self.shift) + self.smallest)
+
+    def _mixed(self, *parts: Tensor, **kept: Any) -> Distribution:
+        loc, logits, scale = (part.movedim(0, -1) for part in parts)
+        each = Normal(loc + self.offsets, scale, **kept)
+        return distributions.MixtureSameFamily(Categorical(logits=logits, **kept), each, **kept)
 
 
 class Logarithmic(Spread):
