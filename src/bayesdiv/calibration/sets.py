@@ -86,7 +86,7 @@ def scores_of(predictive: Predictive, y: Tensor, share: float | None) -> Tensor:
 
 def _adaptive(probabilities: Tensor, share: float | None) -> Tensor:
     """The score of every class, (rows, classes), see `Sets`."""
-    descending, order = probabilities.sort(stable=True, dim=-1, descending=True)
+    descending, order = probabilities.topk(probabilities.shape[-1])  # ONNX cannot sort
     rows = probabilities[..., :1]
     own = torch.rand_like(rows) if share is None else torch.full_like(rows, share)
     above = descending.cumsum(-1) - descending

@@ -146,14 +146,6 @@ def _erf(x: Tensor) -> Any:
     return x.float().erf().to(x.dtype) if x.dtype == torch.float64 else NotImplemented
 
 
-def _sort(
-    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Equal values in any order."""
-    values, places = x.topk(x.shape[dim], dim, largest=descending)
-    return values, places
-
-
 def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Any:
     """Euclidean ones, place by place."""
     if p != 2:
@@ -169,7 +161,6 @@ TABLE: Mapping[Any, Callable[..., Any]] = {
     aten.special_gammainc.default: _igamma,
     aten.erf.default: _erf,
     aten.special_erf.default: _erf,
-    aten.sort.stable: _sort,
     aten.cdist.default: _distances,
     aten._cdist_forward.default: _distances,
 }
