@@ -38,7 +38,8 @@ def test_finished_trials_are_drawn_over_each_setting_with_their_values(tmp_path)
     assert slice_["log"] is True
     assert slice_["y"] == "validation NLL"
     assert "Importance" not in charts  # six trials are too few
-    assert len(charts["Parallel coordinates"]["values"]) == 6 * 3
+    lines = charts["Parallel coordinates"]
+    assert len(lines["values"]) * len(lines["names"]) == 6 * 3
     assert page.count("<td>pruned</td>") == 3
     best = [value for value in slice_["values"] if value["run"] == "best"]
     assert [value["value"] for value in best] == [pytest.approx(min(y for _, y in points))]

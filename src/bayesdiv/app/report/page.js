@@ -162,7 +162,8 @@
     residuals: ({ values }) => {
       const [x, y] = [axis("predicted"), axis("actual minus predicted")];
       const zero = guide(x, y, ...ends(values, "predicted").map((end) => [end, 0]));
-      return { height: 260, layer: [zero, marks("circle", x, y)] };
+      const transform = [{ calculate: "datum.actual - datum.predicted", as: y.field }];
+      return { height: 260, layer: [zero, { transform, ...marks("circle", x, y) }] };
     },
     coverage: () => diagonal("level of the interval", "share of targets inside", {}),
     reliability: () =>
@@ -225,10 +226,17 @@
     slice: ({ x, y, log }) => ({
       layer: [marks("circle", axis(x, x, { type: log ? "log" : "linear" }), axis("value", y), {}, { size: 60 })],
     }),
-    parallel: ({ names }) => {
+    parallel: ({ values: trials, names, logs }) => {
+      const values = names.flatMap((setting) => {
+        const warp = (trial) => (logs.includes(setting) ? Math.log(trial[setting]) : trial[setting]);
+        const held = trials.filter((trial) => setting in trial);
+        const [low, high] = ends(held.map((trial) => ({ at: warp(trial) })), "at");
+        const place = (trial) => (warp(trial) - low) / (high - low || 1);
+        return held.map((trial) => ({ trial: trial.trial, setting, held: trial[setting], run: trial.run, "from least to most": place(trial) }));
+      });
       const x = named("setting", names, { labelAngle: 0, grid: true });
       const look = { opacity: 0.55, point: { size: 30, filled: true } };
-      return { layer: [marks("line", x, unit("from least to most"), { detail: { field: "trial" } }, look)] };
+      return { data: { values }, layer: [marks("line", x, unit("from least to most"), { detail: { field: "trial" } }, look)] };
     },
   };
 

@@ -24,13 +24,10 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     residuals, pits, risks = [], [], []
     for one in known:
         run, distance = one.run.name, cast(Regression, one.splits.task).to_distance
-        found = _points(one, _thinned(one.y.argsort(stable=True)))
-        pairs = zip(found["actual"], found["predicted"], strict=True)
-        columns = {key: found[key] for key in ("row", "predicted")}
-        residuals += rows({**columns, "actual minus predicted": [a - b for a, b in pairs]}, run=run)
+        residuals += rows(_points(one, _thinned(one.y.argsort(stable=True))), run=run)
         counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
         middles = [(k + 0.5) / BINS for k in range(BINS)]
-        columns = {"PIT": middles, "share of rows": (counts / len(one.y)).tolist()}
+        columns: Columns = {"PIT": middles, "share of rows": (counts / len(one.y)).tolist()}
         pits += rows({**columns, "rows": counts.tolist()}, run=run)
         order = one.predictive.variance.argsort(stable=True)
         error = distance(one.predictive.mean - one.y)[order]

@@ -42,7 +42,9 @@ def page(
         for name in names
     ]
     if values:
-        drawn.insert(0, _parallel(values, [*names, "value"], logs))
+        said = "a line per trial, each axis from its least to its greatest value"
+        options = {"names": [*names, "value"], "logs": sorted(logs)}
+        drawn.insert(0, chart("Parallel coordinates", said, values, "parallel", **options))
     matters = note("Fewer than ten different trials finished: too few to say.")
     if importance:
         bars = [{"setting": n, "importance": v, "run": "finished"} for n, v in importance.items()]
@@ -69,23 +71,6 @@ def _verdict(done: Sequence[Any], value: str, aim: float, word: str) -> str:
     close = sum(abs(one.value - aim) <= 0.01 * abs(aim) for one in done) - 1
     text = f"Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}"
     return f"{text}. Others within 1 % of it, which are as good: {close or 'none'}."
-
-
-def _parallel(values: Values, names: Sequence[str], logs: frozenset[str]) -> Html:
-    """Every trial as a line over its settings and its value, each from its least to its most."""
-    drawn: Values = []
-    for name in names:
-        warp = math.log if name in logs else float
-        every = [warp(one[name]) for one in values if name in one]
-        low, width = min(every), (max(every) - min(every)) or 1.0
-        drawn += [
-            {"trial": one["trial"], "setting": name, "held": one[name], "run": one["run"]}
-            | {"from least to most": (warp(one[name]) - low) / width}
-            for one in values
-            if name in one
-        ]
-    said = "a line per trial, each axis from its least to its greatest value"
-    return chart("Parallel coordinates", said, drawn, "parallel", names=names)
 
 
 def _trials(tried: Sequence[Any], names: Sequence[str], value: str) -> Html:
