@@ -25,7 +25,7 @@ from torch.distributions import Normal
 
 import browser
 from bayesdiv import JSA, KL
-from bayesdiv.app import console, runs
+from bayesdiv.app import console, plots, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
 from bayesdiv.app.data.loading import load
@@ -437,7 +437,7 @@ def test_every_setting_is_there(made, pages):
             assert f"{above}.{key}" in names
     (settings,) = tables(page, "Settings in full")
     (encoded,) = [row[1] for row in settings if row[0] == "encoder.columns"]
-    assert all(f"name {name}" in encoded for name in (f"a {EVIL}", "b", "colour"))
+    assert [column["name"] for column in json.loads(encoded)] == [f"a {EVIL}", "b", "colour"]
 
 
 def test_runs_of_several_seeds_are_said_to_be_tested_on_other_rows(made, tmp_path):
@@ -456,10 +456,20 @@ def test_runs_whose_folders_have_one_name_are_told_apart(made, tmp_path):
     assert [run.name for run in runs] == ["one/kl", "two/kl"]
 
 
-def test_many_runs_of_one_loss_look_different():
-    looks = markup.series([(f"run {k}", "", "JSA") for k in range(6)])
-    assert len({(one.light, one.dash) for one in looks}) == 6
-    assert looks[0].light == "#D55E00"
+def test_many_runs_of_one_loss_look_different(chromium, tmp_path):
+    runs = [(f"run {k}", "", "JSA:0.3") for k in range(6)]
+    values = [{"share answered": 1.0, "risk": 0.1, "run": name} for name, *_ in runs]
+    drawn = markup.charts(markup.chart("six", "", values, "risk", y="risk"))
+    (tmp_path / "six.html").write_text(markup.framed("six", runs, [drawn]), encoding="utf-8")
+    page = chromium.open((tmp_path / "six.html").as_uri())
+    page.until(DRAWN)
+    looks = page.run(
+        "[...document.querySelectorAll('.legend path')].map((path) => "
+        "getComputedStyle(path).stroke + path.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(looks)) == 6
+    assert looks[0].startswith(rgb(plots.COLOURS["JSA"]))
+    assert page.problems == []
 
 
 def test_metrics_below_a_thousandth_keep_three_digits():
@@ -867,17 +877,19 @@ def test_text_and_lines_stand_out_in_light_and_dark(chromium, pages, dark):
     for part in ("h2", "td", ".note", "tbody th", "summary"):
         assert contrast(page.run(style.format(part, "color")), back) >= 4.5, part
     assert contrast(page.run(style.format(".plot text", "fill")), back) >= 4.5
-    for look in markup.series([("a", "", loss) for loss in (*markup.ON_DARK, *"vwxyz")]):
-        colour = (look.dark if dark else look.light).lstrip("#")
-        rgb = "rgb({}, {}, {})".format(*(int(colour[k : k + 2], 16) for k in (0, 2, 4)))
-        assert contrast(rgb, back) >= 3, look
+    named = "getComputedStyle(document.documentElement).getPropertyValue('--{}')"
+    for loss in (*plots.COLOURS, *(f"other-{k}" for k in range(5))):
+        assert contrast(rgb(page.run(named.format(loss))), back) >= 3, loss
     lines = page.run(
         "[...document.querySelectorAll('.plot .mark-line path')]"
         ".map((path) => getComputedStyle(path).stroke)"
     )
-    (first, *_) = markup.series([("kl", "", "KL")])
-    wanted = (first.dark if dark else first.light).lstrip("#")
-    assert "rgb({}, {}, {})".format(*(int(wanted[k : k + 2], 16) for k in (0, 2, 4))) in lines
+    assert rgb("#5ab1ec" if dark else plots.COLOURS["KL"]) in lines
+
+
+def rgb(colour):
+    colour = colour.strip().lstrip("#")
+    return "rgb({}, {}, {})".format(*(int(colour[k : k + 2], 16) for k in (0, 2, 4)))
 
 
 def test_print_is_light_and_cuts_nothing_off(chromium, pages):

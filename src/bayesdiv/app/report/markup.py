@@ -1,8 +1,7 @@
 """Pages of escaped HTML, with charts that Vega-Lite draws and a table behind each.
 
 All text is escaped unless it is markup already. Names that a user chose are values of charts, never
-names of fields. The field `run` has the colours and dashes of `series`, variables of the page, so
-that charts fit light, dark and print.
+names of fields. The field `run` has colours and dashes in `page.css` and `page.js`.
 """
 
 import base64
@@ -14,21 +13,18 @@ import platform
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
-from itertools import cycle
 from typing import Any
 
 import torch
 
 import bayesdiv
-from bayesdiv.app import plots
 
 Values = list[dict[str, Any]]
 Columns = Mapping[str, Iterable[object]]
 
-VOID = {"br", "img", "link", "meta"}  # elements without an end
+VOID = {"br", "img"}  # elements without an end
 
 
 class Html(str):
@@ -100,52 +96,14 @@ def document(title: str, style: str, *body: Content) -> str:
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     hashes = " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests) or "'none'"
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("link", rel="icon", href="data:,"),
-        element("title", title),
-        element("style", Html(f"{_file('page.css')}\n{style}")),
-    )
-    loaded = (element("script", Html(script)) for script in scripts)
-    return f"<!doctype html>\n{element('html', head, content, *loaded, lang='en')}\n"
+    held = {"policy": policy, "title": html.escape(title), "body": content}
+    held |= {"style": f"{_file('page.css')}\n{style}"}
+    held |= {"scripts": joined(element("script", Html(script)) for script in scripts)}
+    return re.sub(r"{{(\w+)}}", lambda found: held[found[1]], _file("page.html"))
 
 
 def _file(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-# The hues of print are too dim on dark; the others differ from them and from each other.
-ON_DARK = {"KL": "#5ab1ec", "JSG": "#2fcb9d", "JSA": "#ff8f45", "deterministic": "#b9b9b9"}
-OTHERS = ("#a3437f", "#8a6100", "#4b3fae", "#000000", "#7d1f2b")
-OTHERS_ON_DARK = ("#ea9dcb", "#eec04f", "#a99ff5", "#f2f2f0", "#f08b93")
-DASHES = {"KL": (1, 0), "JSG": (8, 4), "JSA": (9, 3, 2, 3), "deterministic": (2, 3)}
-OTHER_DASHES = ((1, 0), (12, 3), (5, 2, 2, 2), (3, 2), (10, 2, 2, 2, 2, 2))
-
-
-@dataclass(frozen=True)
-class Series:
-    """How what belongs to one run looks in every chart."""
-
-    name: str  # the value of the field run
-    label: str  # as the legend has it
-    light: str  # colour on light pages
-    dark: str  # colour on dark ones
-    dash: tuple[int, ...]  # of its lines
-
-
-def series(runs: Iterable[tuple[str, str, str]]) -> list[Series]:
-    """A look for each run, from its name, label and loss: the first of each loss has its colour."""
-    own = {loss: (plots.COLOURS[loss], ON_DARK[loss], DASHES[loss]) for loss in ON_DARK}
-    others = cycle(zip(OTHERS, OTHERS_ON_DARK, OTHER_DASHES, strict=True))
-    return [
-        Series(name, label, *(own.pop(family) if family in own else next(others)))
-        for name, label, loss in runs
-        for family in [re.split(r"[(:]", loss)[0]]  # JSA of JSA:0.3
-    ]
 
 
 def _script(content: object, **attributes: object) -> Html:
@@ -189,16 +147,10 @@ def charts(*figures: Html) -> Html:
 
 
 def framed(title: str, runs: Iterable[tuple[str, str, str]], parts: Iterable[Html]) -> str:
-    """A page with charts of runs, given as `series` takes them."""
-    every = series(runs)
-    light, dark = (
-        ";".join(f"--s{place}:{hue}" for place, hue in enumerate(hues))
-        for hues in zip(*((one.light, one.dark) for one in every), strict=True)
-    )
-    style = f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    looks = [{"name": one.name, "label": one.label, "dash": one.dash} for one in every]
+    """A page with charts of runs, given by their name (the field run), label and loss."""
+    looks = [dict(zip(("name", "label", "loss"), run, strict=True)) for run in runs]
     head = element("header", element("h1", title), element("p", versions()))
-    return document(title, style, head, element("main", parts), _script(looks, id="looks"))
+    return document(title, "", head, element("main", parts), _script(looks, id="looks"))
 
 
 def versions() -> str:

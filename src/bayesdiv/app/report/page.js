@@ -97,7 +97,7 @@
     axisX: { grid: false, tickCount: 6, labelFlush: true },
     header: { ...words, ...titles },
     rule: { opacity: 0.4, strokeWidth: 2 },
-    bar: { color: "var(--s0)" },
+    bar: { color: "var(--KL)" },
     line: { strokeWidth: 2.2 },
     circle: { opacity: 0.85, size: 36 },
     area: { opacity: 0.2 },
@@ -242,8 +242,19 @@
 
   // Runs have the same colour and dash in every chart; a legend stands above each group of charts.
   const runs = JSON.parse(document.getElementById("looks").textContent);
+  const own = { KL: [1, 0], JSG: [8, 4], JSA: [9, 3, 2, 3], deterministic: [2, 3] };
+  const others = [[1, 0], [12, 3], [5, 2, 2, 2], [3, 2], [10, 2, 2, 2, 2, 2]];
+  let other = 0;
+  // The first run of each loss has its colour and dash.
+  for (const run of runs) {
+    const family = run.loss.split(/[(:]/)[0];
+    const place = family in own ? family : `other-${other % others.length}`;
+    run.dash = own[family] ?? others[other++ % others.length];
+    run.colour = `var(--${place})`;
+    delete own[family];
+  }
   const domain = runs.map((run) => run.name);
-  const ranges = { color: runs.map((_, k) => `var(--s${k})`), strokeDash: runs.map((run) => run.dash) };
+  const ranges = { color: runs.map((run) => run.colour), strokeDash: runs.map((run) => run.dash) };
   const coloured = ({ mark, encoding }) => {
     if (encoding?.color?.field !== "run") return false;
     if (mark.type === "line") encoding.strokeDash = { ...encoding.color };

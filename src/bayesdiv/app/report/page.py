@@ -1,6 +1,7 @@
 """The page on runs: its sections one after the other, those that need no data among them."""
 
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -172,16 +173,14 @@ def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     """What was trained, and every setting of every run as it is kept with it."""
     names = ("training", "validation", "testing")
     parts = zip(names, known[0].splits.parts, strict=True) if known else ()
-    shape, told = runs[0].settings["shape"], runs[0].settings["encoder"]
-    inputs = f"images of {' × '.join(map(str, shape[1:]))} pixels, channels: {shape[0]}"
-    if len(shape) == 1:
-        inputs = f"{len(told['columns'])} columns as {shape[0]} numbers"
-    about = [f"Target {runs[0].settings['target']}: {runs[0].task.description}; inputs: {inputs}."]
+    shape = " × ".join(map(str, runs[0].settings["shape"]))
+    target = f"Target {runs[0].settings['target']}: {runs[0].task.description}"
+    about = [f"{target}; an input has {shape} numbers."]
     about += [f"Rows: {', '.join(f'{len(p.y):,} for {name}' for name, p in parts)}."] * bool(known)
     kept = [
         {"divergence": run.loss, "network": str(run.experiment.recipe)}
         | {"weights": f"{run.experiment.num_weights:,}", "seconds": f"{run.result['seconds']:.1f}"}
-        | {name: _text(value) for name, value in leaves(run.settings) if name != "divergence"}
+        | {name: _told(value) for name, value in leaves(run.settings) if name != "divergence"}
         for run in runs
     ]
     every = dict.fromkeys(name for each in kept for name in each)
@@ -191,9 +190,5 @@ def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     return section("Settings", note(" ".join(about)), element("details", *whole, class_="long"))
 
 
-def _text(value: object) -> str:
-    if isinstance(value, dict):  # a column of the table
-        return ", ".join(f"{name} {_text(part)}" for name, part in value.items())
-    if isinstance(value, list | tuple):
-        return "; ".join(map(_text, value)) or "none"
-    return "none" if value is None else str(value)
+def _told(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
