@@ -49,8 +49,8 @@ def page(
     if importance:
         bars = [{"setting": n, "importance": v, "run": "finished"} for n, v in importance.items()]
         said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
-        options = {"field": "setting", "x": "importance"}
-        matters = charts(chart("Importance", said, bars, "bars", **options))
+        drawing = {"field": "setting", "x": "importance"}
+        matters = charts(chart("Importance", said, bars, "bars", **drawing))
     begun = [one for one in tried if one.state != "waiting"]
     counted = f"{len(done)} of {len(begun)} trials finished."
     word = "lowest" if best is min else "highest"
