@@ -9,8 +9,18 @@ from bayesdiv.app import metric
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.metric import number
 from bayesdiv.app.report import classes, quantities
-from bayesdiv.app.report.markup import Html, chart, charts, element, framed, joined, section, table
-from bayesdiv.app.report.page import Histories, training
+from bayesdiv.app.report.markup import (
+    Html,
+    Values,
+    chart,
+    charts,
+    element,
+    framed,
+    joined,
+    rows,
+    section,
+    table,
+)
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.metrics import SHARE, TARGET
@@ -19,6 +29,9 @@ from bayesdiv.metrics import TABLE as METRICS
 RANGES = {SHARE: (0.0, 1.0), TARGET: (0.0, math.inf)}
 """What a metric of a unit can be, where that has an end."""
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
+MOST_POINTS = 200  # of a curve: more cannot be seen
+Histories = Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]
+"""The epochs of each seed, by the name of their run."""
 
 
 class Compared(NamedTuple):
@@ -98,3 +111,30 @@ def _metrics(found: Compared, names: Sequence[str]) -> tuple[Html, Html]:
         drawn.append(chart(title, said, values, "whiskers", field="row", x=title, **options))
     head = ["row", *map(metric.title, found.values)]
     return table("Metrics, test data", head, cells.values()), charts(*drawn)
+
+
+def training(histories: Histories, measure: str, samples: int) -> Html:
+    """NLL, another metric and the divergence by epoch: the mean over seeds, and their range."""
+    both = {"training": "nll", "validation": "validation_nll"}
+    curves = {part: _curves(histories, key, "NLL") for part, key in both.items()}
+    values = [{**value, "part": part} for part, each in curves.items() for value in each]
+    draws, title = f"validation with {samples} draws", metric.title(measure)
+    found = [chart("Negative log-likelihood", draws, values, "epochs", y="NLL")]
+    if values := _curves(histories, f"validation_{measure}", title):
+        found.append(chart(f"Validation {title}", draws, values, "epochs", y=title))
+    if values := [v for v in _curves(histories, "divergence", "nats") if v["nats"]]:
+        found.append(chart("Divergence from the prior", "", values, "epochs", y="nats"))
+    return section("Training", charts(*found) if histories else "")
+
+
+def _curves(histories: Histories, key: str, title: str) -> Values:
+    """A value by epoch, thinned where there are more than can be seen; over seeds its mean."""
+    found = []
+    for name, seeds in histories.items():
+        epochs = [lines for lines in zip(*seeds, strict=False) if key in lines[0]]
+        kept = epochs[::-1][:: math.ceil(len(epochs) / MOST_POINTS) or 1][::-1]
+        each = [[float(line[key]) for line in lines] for lines in kept]
+        columns = {"epoch": [lines[0]["epoch"] for lines in kept], title: [*map(mean, each)]}
+        ends = {"least": [*map(min, each)], "most": [*map(max, each)]} if len(seeds) > 1 else {}
+        found += rows({**columns, **ends}, run=name)
+    return found

@@ -2,32 +2,25 @@
 
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from bayesdiv.app import metric
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.metric import number
 from bayesdiv.app.report import classes, columns, quantities, reading, scores
+from bayesdiv.app.report.comparison import training
 from bayesdiv.app.report.markup import (
     Html,
-    Values,
-    chart,
-    charts,
     data_uri,
     element,
     framed,
     joined,
     note,
     plain,
-    rows,
     section,
     table,
 )
@@ -37,11 +30,6 @@ from bayesdiv.app.tasks.classification import Classification
 
 MOST_COLUMNS = 40  # of a row
 ROWS = 8  # of each kind
-MOST_POINTS = 200  # of a curve: more cannot be seen
-
-History = Sequence[Mapping[str, Any]]
-Histories = Mapping[str, Sequence[History]]
-"""The epochs of each seed, by the name of their run."""
 
 
 def page(folders: Sequence[Path], *, data: str | None = None) -> str:
@@ -140,33 +128,6 @@ def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], 
     table_ = table(title, ["row", *lines, *columns], body, class_="sortable")
     more = len(names) - MOST_COLUMNS
     return joined(table_, note(f"{more} more columns are not shown.")) if more > 0 else table_
-
-
-def training(histories: Histories, measure: str, samples: int) -> Html:
-    """NLL, another metric and the divergence by epoch: the mean over seeds, and their range."""
-    both = {"training": "nll", "validation": "validation_nll"}
-    curves = {part: _curves(histories, key, "NLL") for part, key in both.items()}
-    values = [{**value, "part": part} for part, each in curves.items() for value in each]
-    draws, title = f"validation with {samples} draws", metric.title(measure)
-    found = [chart("Negative log-likelihood", draws, values, "epochs", y="NLL")]
-    if values := _curves(histories, f"validation_{measure}", title):
-        found.append(chart(f"Validation {title}", draws, values, "epochs", y=title))
-    if values := [v for v in _curves(histories, "divergence", "nats") if v["nats"]]:
-        found.append(chart("Divergence from the prior", "", values, "epochs", y="nats"))
-    return section("Training", charts(*found) if histories else "")
-
-
-def _curves(histories: Histories, key: str, title: str) -> Values:
-    """A value by epoch, thinned where there are more than can be seen; over seeds its mean."""
-    found = []
-    for name, seeds in histories.items():
-        epochs = [lines for lines in zip(*seeds, strict=False) if key in lines[0]]
-        kept = epochs[::-1][:: math.ceil(len(epochs) / MOST_POINTS) or 1][::-1]
-        each = [[float(line[key]) for line in lines] for lines in kept]
-        columns = {"epoch": [lines[0]["epoch"] for lines in kept], title: [*map(mean, each)]}
-        ends = {"least": [*map(min, each)], "most": [*map(max, each)]} if len(seeds) > 1 else {}
-        found += rows({**columns, **ends}, run=name)
-    return found
 
 
 def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
