@@ -26,17 +26,17 @@ from torch.distributions import Distribution, Normal, Uniform
 from torch.nn.functional import softplus
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence, Number, Points
+from bayesdiv.divergence.base import Divergence, Number, Points, traced
 from bayesdiv.divergence.closed_form import NodeRule, Prepared
 from bayesdiv.divergence.gaussian import (
     BLOCK,
     Standard,
     Terms,
     any_of,
+    in_double,
     log_number,
     on_gpu,
     one_pass,
-    traced,
 )
 from bayesdiv.divergence.kl import Skewed, Zero
 
@@ -253,8 +253,7 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     delta, ratio, excess = block
     if ratio.dtype == torch.float32 and nodes[0][-1] > 9:
         # A window this wide means an alpha next to 0 or 1: c s_k spans more than float32 holds.
-        terms = one_sided(Standard(*(x.double() for x in block)), mixture, nodes)
-        return Terms(*(t if t is None else t.float() for t in terms))  # type: ignore[arg-type]
+        return in_double(lambda block, _: one_sided(block, mixture, nodes), block, 0.0)
     learned = mixture if isinstance(mixture.inner, Tensor) else None
     y = excess * (excess + 2)
     swap = ratio > 1
@@ -321,18 +320,14 @@ def _narrow(
     return Terms(value, d_delta, d_log_ratio, by_alpha)
 
 
-def _columns(nodes: Nodes, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Points and shares as columns, in the dtype and on the device of `like`."""
-    if on_gpu(like) and not traced():
-        # Kept there: a copy from the host could not be part of a recorded graph.
-        return _kept(nodes, like.dtype, like.device)
-    return like.new_tensor(nodes[0]).unsqueeze(1), like.new_tensor(nodes[1]).unsqueeze(1)
+def _columns(nodes: Nodes, like: Tensor) -> Tensor:
+    """Points and shares as columns, (2, K, 1), in the dtype and on the device of `like`."""
+    # Kept on a GPU: a copy from the host could not be part of a recorded graph.
+    made = _kept if on_gpu(like) and not traced() else torch.tensor
+    return made(nodes, dtype=like.dtype, device=like.device).unsqueeze(-1)
 
 
-@lru_cache(maxsize=32)
-def _kept(nodes: Nodes, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    points, shares = (torch.tensor(side, dtype=dtype, device=device) for side in nodes)
-    return points.unsqueeze(1), shares.unsqueeze(1)
+_kept = lru_cache(maxsize=32)(torch.tensor)
 
 
 def _limit(dtype: torch.dtype) -> float:

@@ -22,15 +22,10 @@ Computation = Callable[[Distribution, Distribution, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Points:
-    """Log densities of q and p at points spread like one of the two.
+    """Log densities of q and p at points, the first axis, spread like one of the two.
 
-    The first axis runs over the points, the others over the weights.
-
-    Args:
-        log_q: log q at the points.
-        log_p: log p at the points.
-        log_weight: log of the share each point stands for; the shares add up to 1. `-inf` takes a
-            point out altogether (0 · log 0 = 0).
+    `log_weight` is the log of the share each point stands for; the shares add up to 1. `-inf` takes
+    a point out altogether (0 · log 0 = 0).
 
     Examples:
         >>> half = torch.tensor([0.5, 0.5]).log()
@@ -176,10 +171,15 @@ class Estimator(ABC):
         return None
 
 
+def traced() -> bool:
+    """Whether a compiler traces: it fuses by itself, and cannot look at values."""
+    return torch.compiler.is_compiling()
+
+
 def checked_alpha(alpha: Number) -> Number:
-    """`alpha`, after the one check it gets: [0, 1] for a number, inside (0, 1) for a tensor."""
+    """`alpha`, after its check: [0, 1] for a number, inside (0, 1) for a tensor."""
     if isinstance(alpha, Tensor):
-        if not bool(((alpha > 0) & (alpha < 1)).all()):
+        if not traced() and not bool(((alpha > 0) & (alpha < 1)).all()):
             raise ValueError(
                 f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}: "
                 "to learn it, use LearnedAlpha, which keeps it there"

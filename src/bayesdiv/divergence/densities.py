@@ -64,12 +64,9 @@ def edges(distribution: Distribution) -> tuple[Tensor | float | None, Tensor | f
     if isinstance(one, VonMises):  # torch calls its support the line, and draws from this
         return -math.pi, math.pi
     ends = (getattr(one.support, name, None) for name in ("lower_bound", "upper_bound"))
-    low, high = (end if end is not None and _finite(end) else None for end in ends)
+    known = (None if end is None else torch.as_tensor(end) for end in ends)
+    low, high = (None if end is None or not end.isfinite().all() else end for end in known)
     return low, high
-
-
-def _finite(edge: Tensor | float) -> bool:
-    return bool(torch.as_tensor(edge).isfinite().all())
 
 
 def inside(distribution: Distribution, points: Tensor) -> Tensor:
@@ -133,7 +130,7 @@ def parameter(distribution: Distribution) -> Tensor:
     )
 
 
-def part(distribution: Distribution, cut: slice | Tensor) -> Distribution:
+def part(distribution: Distribution, cut: slice) -> Distribution:
     """Some weights of a distribution, over one batch axis and in double precision."""
     axes = len(distribution.batch_shape)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Computation, Divergence, Estimator, Points
+from bayesdiv.divergence.base import Computation, Divergence, Estimator, Points, checked_alpha
 from bayesdiv.divergence.closed_form import Rule
 from bayesdiv.divergence.densities import (
     at_least_single,
@@ -22,7 +22,7 @@ from bayesdiv.divergence.densities import (
     part,
     whole_line,
 )
-from bayesdiv.divergence.gaussian import any_of, check_learned
+from bayesdiv.divergence.gaussian import alpha_of, any_of
 from bayesdiv.divergence.quadrature import Quadrature
 
 _NEAR, _FAR = 1e30, 1e60  # so far out that location and scale no longer count
@@ -105,9 +105,9 @@ class MonteCarlo(Estimator):
     def _compute(
         self, divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None
     ) -> Tensor:
-        alpha = getattr(divergence, "alpha", None)
-        if isinstance(alpha, Tensor) and alpha.requires_grad:
-            check_learned(alpha)
+        alpha = alpha_of(divergence)
+        if isinstance(alpha, Tensor):  # which an optimizer may have moved
+            checked_alpha(alpha)
         q, p = at_least_single(q), at_least_single(p)
         shape = common_shape(q.batch_shape, p.batch_shape)
         missing = self.samples - (0 if weights is None else len(weights))

@@ -6,6 +6,7 @@ Each depends on δ = (μ-μ_p)/σ_p and r = σ/σ_p alone: a rule gives the valu
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -13,18 +14,13 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 from torch.nn.functional import softplus
 
-from bayesdiv.divergence.base import Divergence, checked_alpha
+from bayesdiv.divergence.base import Divergence, Number, checked_alpha, traced
 from bayesdiv.divergence.densities import common_shape
 
 # A few hundred kilobytes a temporary: larger leaves the cache, smaller pays for starting threads.
 BLOCK = 1 << 17
 # On a GPU a block only bounds the memory; a launch should fill the chip.
 GPU_BLOCKS = 64
-
-
-def traced() -> bool:
-    """Whether a compiler traces: it fuses by itself, and cannot look at values."""
-    return torch.compiler.is_compiling()
 
 
 def on_gpu(tensor: Tensor) -> bool:
@@ -84,7 +80,7 @@ class Terms(NamedTuple):
     d_alpha: Tensor | None = None
 
 
-GaussianRule = Callable[[Standard, float | Tensor], Terms]
+GaussianRule = Callable[[Standard, Number], Terms]
 
 
 @dataclass(frozen=True)
@@ -99,13 +95,13 @@ class OnePass:
         return one_pass(self.terms, cast(Normal, q), cast(Normal, p), alpha_of(divergence))
 
 
-def alpha_of(divergence: Divergence) -> float | Tensor:
+def alpha_of(divergence: Divergence) -> Number:
     """The skew of a divergence; 0 for one that has none."""
     return getattr(divergence, "alpha", 0.0)
 
 
 def one_pass(
-    rule: GaussianRule, q: Normal, p: Normal, alpha: float | Tensor = 0.0, block: int = BLOCK
+    rule: GaussianRule, q: Normal, p: Normal, alpha: Number = 0.0, block: int = BLOCK
 ) -> Tensor:
     """The divergence by `rule`, one value per weight, differentiable by q, p and a tensor alpha."""
     # Only the derivatives are kept for the backward pass, whatever the rule does inside. It works
@@ -114,8 +110,8 @@ def one_pass(
     shape = common_shape(*(parameter.shape for parameter in parameters))
     if isinstance(alpha, Tensor):
         shape = common_shape(shape, alpha.shape)
-        if alpha.requires_grad:
-            rule, alpha = _in_double(rule), check_learned(alpha).double()
+        if alpha.requires_grad:  # an optimizer may have moved it since it was checked
+            rule, alpha = partial(in_double, rule), cast(Tensor, checked_alpha(alpha)).double()
         alpha = _flat(alpha if alpha.requires_grad else alpha.to(q.loc.dtype), shape)
     # An empty tensor that hangs on the parameters, so that a second derivative is noticed.
     link = sum(parameter.reshape(-1)[:0] for parameter in parameters)
@@ -124,20 +120,10 @@ def one_pass(
     return value.reshape(shape)  # type: ignore[no-any-return]
 
 
-def check_learned(alpha: Tensor) -> Tensor:
-    """`alpha`, which an optimizer may have moved out of (0, 1) since it was checked."""
-    return alpha if traced() else cast(Tensor, checked_alpha(alpha))
-
-
-def _in_double(rule: GaussianRule) -> GaussianRule:
+def in_double(rule: GaussianRule, block: Standard, alpha: Number) -> Terms:
     """The rule in double precision: in single, ∂/∂alpha cancels next to 0 and 1."""
-
-    def careful(block: Standard, alpha: float | Tensor) -> Terms:
-        terms = rule(Standard(*(x.double() for x in block)), alpha)
-        value, *others = (x if x is None else x.to(block.ratio.dtype) for x in terms)
-        return Terms(cast(Tensor, value), *others)  # type: ignore[arg-type]
-
-    return careful
+    terms = rule(Standard(*(x.double() for x in block)), alpha)
+    return Terms(*(x if x is None else x.to(block.ratio.dtype) for x in terms))  # type: ignore[arg-type]
 
 
 def _flat(parameter: Tensor, shape: torch.Size) -> Tensor:
@@ -283,6 +269,6 @@ def minus_log1p_near(y: Tensor) -> Tensor:
     return s * (y - 2 * square * series)
 
 
-def log_number(number: float | Tensor) -> float | Tensor:
+def log_number(number: Number) -> Number:
     """The logarithm of a number or of a tensor."""
     return number.log() if isinstance(number, Tensor) else math.log(number)

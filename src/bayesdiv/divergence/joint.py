@@ -43,22 +43,14 @@ class Members(MixtureSameFamily):
 def total(
     divergence: Divergence, q: Distribution, p: Distribution, weights: Tensor | None = None
 ) -> Tensor:
-    """The divergence of a joint q from a factorised p, all weights together, (…,).
+    """The divergence of a joint q, event shape (weights,), from a factorised p, per trial.
 
     KL, reverse KL, WeightedKL and JSG of a Gaussian from a Gaussian prior are closed forms. Against
-    other priors the first three are means over draws. JSA has no joint form that could train a
-    network (one bound for all weights, reached at once), so it is refused, as are all others.
+    other priors the first three are means over `weights`, draws of q. JSA has no joint form that
+    could train a network (one bound for all weights, reached at once) and is refused, as others.
 
-    For `Members` the value is the mean of the members' totals, whatever the divergence. For every
-    divergence that is convex in q, such as KL and JSA, that is an upper bound of the mixture's
-    own; for KL it exceeds it by log(members) nats at most.
-
-    Args:
-        divergence: what is measured.
-        q: the posterior, event shape (weights,); leading axes are trials.
-        p: the prior of each weight.
-        weights: draws of q, (samples, …, weights), for priors without a closed form; None draws
-            once.
+    For `Members` the value is the mean of the members' totals. For every divergence that is convex
+    in q, such as KL and JSA, that bounds the mixture's own; KL by log(members) nats at most.
 
     Examples:
         >>> from torch.distributions import MultivariateNormal

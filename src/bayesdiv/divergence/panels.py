@@ -13,6 +13,8 @@ from bayesdiv.divergence.densities import edges, mixed, quantiles
 
 # 0.1587 and 0.8413 are one standard deviation of a Gaussian to either side.
 _LEVELS = (1e-12, 1e-6, 1e-3, 0.1587, 0.5, 0.8413, 1 - 1e-3, 1 - 1e-6, 1 - 1e-12)
+# In deviations; beyond 38 a Gaussian density leaves the double range.
+_OFFSETS = (2.0, 3.5, 5.5, 8.0, 12.0, 20.0, 38.0)
 # Shares of a logarithmic range, each panel twice as long as the one before.
 _GRADES = (0.0, *(2.0**-k for k in range(7, -1, -1)))
 _FARTHEST = 1e140  # scales; its square still is a number
@@ -50,11 +52,10 @@ class Panels(NamedTuple):
         low, high = torch.cat([self.low, middle]), torch.cat([middle, self.high])
         return Panels(low, high, torch.cat([self.origin] * 2), torch.cat([self.sign] * 2))
 
-    def some(self, index: Tensor) -> "Panels":
-        return Panels(*(side.gather(0, index) for side in self))
-
-    def of(self, weights: Tensor) -> "Panels":
-        return Panels(*(side[:, weights] for side in self))
+    def tiny(self) -> Tensor:
+        """Whether a panel is too short to be cut once more."""
+        size = torch.maximum(self.low.abs(), self.high.abs())
+        return self.high - self.low <= math.ulp(1.0) * 64 * size
 
 
 def lay_out(q: Distribution, p: Distribution) -> tuple[Panels, Panels, Panels]:
@@ -91,7 +92,8 @@ def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
     like = quantiles(distribution, torch.tensor([0.5], dtype=torch.float64))
     found = quantiles(distribution, like.new_tensor(_LEVELS))
     low, middle, high = found[3:6]
-    cuts = [found]
+    offsets = like.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
+    cuts = [found, middle - (middle - low) * offsets, middle + (high - middle) * offsets]
     limits = [middle.new_zeros(()) + edge for edge in edges(distribution) if edge is not None]
     cuts += [limit.expand_as(middle)[None] for limit in limits]
     scale = torch.maximum(high - low, 1e-9 * (found[-1] - found[0])).clamp(min=1e-150)
@@ -146,9 +148,3 @@ def _probes(stretches: Panels) -> Iterator[Panels]:
     for place in (end, end + (length / 2).clamp(max=50.0) * inward):
         one, two = torch.minimum(place, place + width), torch.maximum(place, place + width)
         yield Panels(one, two, origin, sign)
-
-
-def tiny(panels: Panels) -> Tensor:
-    """Whether a panel is too short to be cut once more."""
-    size = torch.maximum(panels.low.abs(), panels.high.abs())
-    return panels.high - panels.low <= math.ulp(1.0) * 64 * size

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from bayesdiv.divergence.base import Computation, Divergence, Estimator, Points
 from bayesdiv.divergence.densities import common_shape, inside, log_density, parameter, part
 from bayesdiv.divergence.gaussian import alpha_of
-from bayesdiv.divergence.panels import Panels, lay_out, tiny
+from bayesdiv.divergence.panels import Panels, lay_out
 
 ACCURACY = 1e-7  # of a value up to 1, relative beyond: what is worse is refused
 _TARGET = 1e-10  # what panels are refined to
@@ -42,13 +42,12 @@ class NotConverged(ArithmeticError):
 class Quadrature(Estimator):
     """Dense integration on panels that follow both densities, for any pair: the reference.
 
-    Panels lie between the quantiles of q, of p and of all their components, are cut at the edges of
-    the supports, and become logarithmic towards edges and in the
-    tails. Each has Gauss-Legendre nodes and is halved until halving changes nothing; the masses of
-    q and p must come out as 1. If that fails, `NotConverged` reports the error that was reached; if
-    an integral diverges, the value is infinite. The nodes do not move with q, so gradients are
-    right for priors with edges too. It uses some 4,000 nodes per weight in double precision: use it
-    for checks, figures and small networks. Memory is bounded for any number of weights.
+    Panels lie between the quantiles of q, of p and of their components, are cut at the edges of the
+    supports and become logarithmic towards edges and in the tails. Each is halved until halving
+    changes nothing; the masses of q and p must come out as 1. If that fails, `NotConverged` reports
+    the error reached; if an integral diverges, the value is infinite. The nodes do not move with q,
+    so gradients are right for priors with edges too. Some 4,000 nodes per weight in double
+    precision: for checks, figures and small networks. Memory is bounded for any number of weights.
 
     Args:
         points: nodes per panel.
@@ -92,7 +91,7 @@ class Quadrature(Estimator):
         return torch.cat(values).reshape(shape).to(dtype)
 
 
-def _cut(divergence: Divergence, shape: torch.Size, cut: slice | Tensor) -> Divergence:
+def _cut(divergence: Divergence, shape: torch.Size, cut: slice) -> Divergence:
     """The divergence for some weights, where it has an alpha for each."""
     alpha = alpha_of(divergence)
     if not isinstance(alpha, Tensor):
@@ -128,12 +127,10 @@ class _Record(NamedTuple):
             change = (one + two - self.sums).abs().nan_to_num(0.0, 0.0, 0.0)
         return halves._replace(change=torch.cat([change, change]))
 
-    def with_halves(self, halves: "_Record", active: Tensor, index: Tensor) -> "_Record":
-        """Some panels of the active weights in halves."""
-        parent = self._replace(sums=self.sums[:, active].gather(0, index))
-        pairs = zip((self.sums, self.change), parent.compared(halves)[::2], strict=True)
-        nothing = -math.inf if self.logarithmic else 0.0
-        sums, change = (_spread(a, active, index, b, nothing) for a, b in pairs)
+    def with_halves(self, halves: "_Record", index: Tensor) -> "_Record":
+        """Some panels in halves."""
+        new = self._replace(sums=self.sums.gather(0, index)).compared(halves)
+        sums, change = _put(self.sums, index, new.sums), _put(self.change, index, new.change)
         return _Record(sums, self.logarithmic, change)
 
 
@@ -202,10 +199,6 @@ class _Pair:
             known = self._logs(x)
         one, two = (_learned(d, x, log) for d, log in zip((self.q, self.p), known, strict=True))
         return self._estimate((one, two), log_width, len(panels.low), diverging)[0]
-
-    def of(self, weights: Tensor) -> "_Pair":
-        divergence = _cut(self.divergence, self.q.batch_shape, weights)
-        return _Pair(divergence, part(self.q, weights), part(self.p, weights), self.points)
 
     def _logs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Log densities; one that overflows inside the support is finite, so that it is not 0."""
@@ -282,17 +275,14 @@ class _Pair:
         halves = zip(parents, self._over(panels)[1], strict=True)
         records = [parent.compared(both) for parent, both in halves]
         for _ in range(_ROUNDS):
-            worst = _worst(records, tiny(panels))
-            active = (worst.sum(0) > _TARGET).nonzero().squeeze(1)
-            if not len(active):
+            worst = _worst(records, panels.tiny())
+            if not bool((worst.sum(0) > _TARGET).any()):
                 break
-            _, index = worst[:, active].topk(min(_AT_A_TIME, len(worst)), dim=0)
-            cut = panels.of(active).some(index).halves()
-            made = zip(records, self.of(active)._over(cut)[1], strict=True)
-            records = [record.with_halves(both, active, index) for record, both in made]
-            # The other weights get panels without width.
-            sides = zip(panels, cut, strict=True)
-            panels = Panels(*(_spread(one, active, index, new, 0.0) for one, new in sides))
+            index = worst.topk(min(_AT_A_TIME, len(worst)), dim=0).indices
+            cut = Panels(*(side.gather(0, index) for side in panels)).halves()
+            made = zip(records, self._over(cut)[1], strict=True)
+            records = [record.with_halves(both, index) for record, both in made]
+            panels = Panels(*(_put(old, index, new) for old, new in zip(panels, cut, strict=True)))
         return panels
 
 
@@ -315,10 +305,6 @@ def _worst(records: list[_Record], done: Tensor) -> Tensor:
     return torch.where(done, 0.0, found)
 
 
-def _spread(old: Tensor, active: Tensor, index: Tensor, new: Tensor, nothing: float) -> Tensor:
+def _put(old: Tensor, index: Tensor, new: Tensor) -> Tensor:
     """`old` with the first half of `new` at `index`, and the other below."""
-    count, wide = len(index), old.clone()
-    wide[:, active] = old[:, active].scatter(0, index, new[:count])
-    more = old.new_full((count, old.shape[1]), nothing)
-    more[:, active] = new[count:]
-    return torch.cat([wide, more])
+    return torch.cat([old.scatter(0, index, new[: len(index)]), new[len(index) :]])
