@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import ZipFile
 
-from bayesdiv.app.data.columns import FEW_ODD, Encoder, check_unique, label_of, quoted, words_for
+import numpy as np
+
+from bayesdiv.app.data import columns as kinds
+from bayesdiv.app.data.columns import FEW_ODD, Encoder, label_of, quoted, words_for
 from bayesdiv.app.data.splits import DataError, ensure
 from bayesdiv.app.extra import require
 
@@ -90,7 +93,9 @@ def table_of(
         new = column if coded else plain_numbers(column, decimal, share, groups)
         columns[str(name)] = new
         if new.dtype.kind in "iuf" and given.dtype.kind not in "iufb":
-            notes.append(f"column {name!r} is read as numbers: {_example(given, new)}")
+            odd = int((np.isnan(kinds.parsed(given)) & new.notna().to_numpy()).argmax())
+            example = f"{given.iloc[odd]!r} is {new.iloc[odd]:.12g}"
+            notes.append(f"column {name!r} is read as numbers: {example}")
     return found._replace(frame=found.frame.assign(**columns), notes=tuple(notes))
 
 
@@ -124,14 +129,6 @@ def _plain(found: re.Match[str] | None) -> str | None:
     part = f".{found['part']}" if found["part"] else ""
     number = sign + re.sub(r"\D", "", found["whole"] or "0") + part + (found["power"] or "")
     return f"{number} {found['before'] or found['after'] or ''}".strip()
-
-
-def _example(before: "Series", after: "Series") -> str:
-    """A value that Python would not have read, and what it was read as."""
-    import pandas as pd
-
-    odd = (pd.to_numeric(before, errors="coerce").isna() & after.notna()).to_numpy().argmax()
-    return f"{before.iloc[odd]!r} is {after.iloc[odd]:.12g}"
 
 
 def read_text(path: str | Path, written: Written | None = None) -> tuple["DataFrame", str]:
@@ -169,7 +166,7 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
     except Exception as problem:  # of Arrow, zipfile, openpyxl and XML, of many kinds
         raise DataError(f"{path} must be {kind}, got: {problem}") from problem
     frame = found.frame.reset_index(drop=True)
-    check_unique(frame.columns)
+    kinds.check_unique(frame.columns)
     ensure(len(frame), f"{path} must have rows, got none below its header")
     return found._replace(frame=frame.set_axis([str(n).strip() for n in frame.columns], axis=1))
 
@@ -258,7 +255,7 @@ def _names(rows: list[list[str]], written: Written) -> tuple[list[str] | None, t
         )
     if written.header is False:
         return names, ()
-    check_unique(name for name in head if name)
+    kinds.check_unique(name for name in head if name)
     return None, tuple(
         f"column {name!r} has leading zeros and is read as numbers; if it names something, give "
         f"--categories {name}"

@@ -340,16 +340,12 @@ def _encodable(features: "DataFrame", rows: Rows, fixed: bool) -> tuple[Rows, tu
 
 
 def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
-    """Gaussian noise of one standard deviation on x of all three parts, drawn once.
-
-    It is added after scaling, so that `scale` counts in standard deviations of a numeric column
-    (in grey levels from 0 to 1 for images); columns of categories get it as well.
+    """Gaussian noise of this scale on the encoded x of all three parts, drawn once.
 
     Examples:
         >>> from bayesdiv.app.data.loading import load
         >>> clean = load("digits")
-        >>> noisy = add_noise(clean, scale=0.5)
-        >>> (noisy.train.x - clean.train.x).std()
+        >>> (add_noise(clean, scale=0.5).train.x - clean.train.x).std()
         tensor(0.4995)
     """
     rule = "noise must be a finite standard deviation of at least 0"

@@ -165,17 +165,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         return self._shaped(low), self._shaped(high)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Make the intervals keep their level, by rows that the fit has not seen.
-
-        Examples:
-            >>> rng = np.random.default_rng(0)
-            >>> X = rng.normal(size=(300, 2))
-            >>> y = X[:, 0] + rng.normal(size=300)
-            >>> model = BayesianRegressor(epochs=5, random_state=0).fit(X[:100], y[:100])
-            >>> low, high = model.calibrate(X[100:200], y[100:200]).predict_interval(X[200:])
-            >>> bool(np.mean((low <= y[200:]) & (y[200:] <= high)) > 0.8)
-            True
-        """
+        """Make the intervals keep their level, by rows that the fit has not seen."""
         found = self.predictive(X)
         given = np.array(y, dtype=np.float64).reshape(tuple(found.mean.shape))
         self._calibration, self._folds = (found, torch.from_numpy(given)), []
