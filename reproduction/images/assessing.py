@@ -141,7 +141,7 @@ def scores(predictive: Predictive, y: Tensor, penalised: float) -> dict[str, Any
 def _thin(predictive: Predictive, y: Tensor) -> dict[str, list[float]]:
     """A ROC curve of few enough points to be kept."""
     curve = metrics.roc(predictive, y)
-    last = len(curve.thresholds) - 1
+    last = len(curve.true_positive_rate) - 1
     count = min(ROC_POINTS, last + 1)
     at = torch.linspace(0, last, count, dtype=torch.float64).round().long().to(y.device)
     sides = {

@@ -18,7 +18,6 @@ class Roc(NamedTuple):
 
     false_positive_rate: Tensor
     true_positive_rate: Tensor
-    thresholds: Tensor  # class 1 where its probability is at least this; the first is infinite
 
 
 class Reliability(NamedTuple):
@@ -170,10 +169,7 @@ def roc(predictive: Predictive, y: Tensor) -> Roc:
 
     _two_classes(predictive)
     probabilities, y = _every_class(predictive, y)
-    false_positive, true_positive, thresholds = binary_roc(probabilities[:, 1], y)
-    # A finite first threshold would call a probability of 1 positive.
-    first = torch.full_like(thresholds[:1], torch.inf)
-    return Roc(false_positive, true_positive, torch.cat([first, thresholds[1:]]))
+    return Roc(*binary_roc(probabilities[:, 1], y)[:2])
 
 
 def confusion(predictive: Predictive, y: Tensor) -> Tensor:

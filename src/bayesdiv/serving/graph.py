@@ -1,7 +1,7 @@
 """One module from raw inputs, such as rows of a table, to named outputs, over kept draws."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,19 +223,15 @@ class Graph(nn.Module):
         for module, drawn in zip(bayesian_modules(net), weights, strict=True):
             for entry in module.layout.entries:
                 piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
-                self._keep(self.precision.packed(entry.shaped(flat)) for flat in piece)
+                for draw, flat in enumerate(piece):
+                    for part, tensor in enumerate(self.precision.packed(entry.shaped(flat))):
+                        name = f"w{len(self.places)}_{draw}_{part}"
+                        self.register_buffer(name, tensor.contiguous().clone())
                 names = [f"{paths[id(module)]}.{name}".lstrip(".") for name in entry.names]
                 owners = [place(self.net, name) for name in names]
                 self.places.append((names, getattr(*owners[0]).dtype))
                 for owner, last in owners:
                     del owner._parameters[last]
-
-    def _keep(self, packed: Iterable[tuple[Tensor, ...]]) -> None:
-        """A buffer for each part of each draw of a tensor."""
-        for draw, parts in enumerate(packed):
-            for part, tensor in enumerate(parts):
-                name = f"w{len(self.places)}_{draw}_{part}"
-                self.register_buffer(name, tensor.contiguous().clone())
 
     def _drawn(self, draw: int) -> dict[str, Tensor]:
         """The weights of one draw, by all their names in the network."""
@@ -284,28 +280,22 @@ def rounded(net: nn.Module, weights: Weights, precision: Rounded) -> Weights:
 
 @torch.no_grad()
 def fewer(
-    net: nn.Module,
-    likelihood: nn.Module,
-    x: Inputs,
-    weights: Weights,
-    count: int,
-    *,
-    outputs: Outputs | None = None,
+    net: nn.Module, likelihood: nn.Module, x: Inputs, weights: Weights, count: int
 ) -> Weights:
     """Choose draws, one after the other, whose mixture stays nearest to that of all draws.
 
     Near is the mean squared distance of class probabilities, or of distribution functions at five
     quantiles of the mixture, over the rows of `x`, such as some hundred of the training data.
     """
-    if not weights or not 1 <= count <= len(weights[0]):
-        drawn = len(weights[0]) if weights else 0
+    drawn = len(weights[0]) if weights else 0
+    if not 1 <= count <= drawn:
         raise ValueError(f"count must lie between 1 and the {drawn} draws, got {count}")
-    predictive = predict_at(net, likelihood, x, weights, outputs=outputs)
+    predictive = predict_at(net, likelihood, x, weights)
     # What each draw predicts, as numbers whose means are those of the mixture, (S, numbers).
     if predictive.discrete:
         said = predictive.conditional.probs.flatten(1).double()  # type: ignore[attr-defined]
     else:
-        points = torch.stack([predictive.quantile(level) for level in LEVELS])
+        points = torch.stack(quantiles.quantiles(predictive.marginals, *LEVELS))
         values = quantiles.cdf(predictive.marginals, points.unsqueeze(1))  # (levels, S, …)
         said = values.movedim(1, 0).flatten(1).double()
     whole, total = said.mean(0), torch.zeros_like(said[0])
@@ -315,4 +305,4 @@ def fewer(
         places.append(int(away.where(left, torch.inf).argmin()))
         left[places[-1]] = False
         total = total + said[places[-1]]
-    return tuple(drawn[places] for drawn in weights)
+    return tuple(one[places] for one in weights)
