@@ -1,5 +1,6 @@
 """`bayesdiv tune`: search alpha, strength, learning rate and prior width."""
 
+import math
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -23,18 +24,9 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.metric import rounded
 from bayesdiv.app.report.search import page
 from bayesdiv.app.settings import described, known, loss, named
+from bayesdiv.app.tuning import search as tuning
 from bayesdiv.app.tuning.population import NEAR, population, write_run
-from bayesdiv.app.tuning.search import (
-    RANGES,
-    Search,
-    Space,
-    Tried,
-    Tuned,
-    opened,
-    trials,
-    tried_in,
-    tune_experiment,
-)
+from bayesdiv.app.tuning.search import Space, Tried, Tuned
 from bayesdiv.divergence import JSA
 
 BEST, TRIALS, RESULT, PAGE = "best.yaml", "trials.csv", "result.json", "search.html"
@@ -63,7 +55,7 @@ def parser() -> Command:
     said = "total number of settings; if not given, 16, with optuna 30"
     command.add_argument("--trials", type=int, help=said)
     how: Any = {"type": float, "nargs": 2, "metavar": ("LOW", "HIGH")}
-    for name, usual in RANGES.items():
+    for name, usual in tuning.RANGES.items():
         ends = f"{usual.low:g} {usual.high:g}"
         command.add_argument(f"--{name}_range", **how, help=f"range to search, such as {ends}")
     options.add_training(command, skip={"net", "pretrained"})
@@ -88,7 +80,7 @@ def tune(settings: Namespace) -> None:
     if more and settings.search == "population":
         raise ValueError("a population needs a table and has no --storage: give --search optuna")
     optuna = more or settings.search == "optuna"
-    ranges = {**(RANGES if optuna else NEAR), **asked}
+    ranges = {**(tuning.RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
         del ranges["alpha"]
         note(
@@ -118,7 +110,7 @@ def tune(settings: Namespace) -> None:
         raise
 
 
-def _population(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
+def _population(settings: Namespace, _: str, folder: Path, splits: Splits, space: Space) -> None:
     """Train a population, write its mixture as a run, compare it with the given settings."""
     source, run = options.data_settings(settings), folder / RUN
     began = time.perf_counter()
@@ -140,7 +132,8 @@ def _population(settings: Namespace, name: str, folder: Path, splits: Splits, sp
     best = grown.best
     output.print(_table(grown.tried, len(grown.tried), best.number, splits.name))
     _write(folder, source, Tuned(*space.at(best.settings), best), grown.tried)
-    _compare(folder, f"{splits.name}: test data", best, found)
+    print_metrics(found, f"{splits.name}: test data", "settings")
+    runs.write_json(folder / RESULT, {"best": best._asdict(), "test": found})
     shares = ", ".join(f"trial {number} {share:.0%}" for number, share in grown.shares.items())
     say(f"Run: {run}, the average of {shares}; predict with")
     say(f"  bayesdiv predict {run} {settings.data} -o predicted.csv")
@@ -149,10 +142,10 @@ def _population(settings: Namespace, name: str, folder: Path, splits: Splits, sp
 def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
     """Search by Optuna, then train the best and the given settings again."""
     place, source = settings.storage or folder / DATABASE, options.data_settings(settings)
-    search = Search(place, name, settings.trials or 30, settings.seed)
+    search = tuning.Search(place, name, settings.trials or 30, settings.seed)
     runs.make(folder)
     with errors.status("searching") as line:
-        tuned = tune_experiment(
+        tuned = tuning.tune_experiment(
             splits,
             space.divergence,
             space.training,
@@ -162,7 +155,7 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
             about={"data": {**source, "data": Path(settings.data).name}},
             tell=lambda tried: line.update(_count(tried, search.trials)),
         )
-    tried = trials(search)
+    tried = tuning.trials(search)
     output.print(_table(tried, search.trials, tuned.best.number, splits.name))
     best = _write(folder, source, tuned, tried)
     draw(search, folder)
@@ -170,7 +163,8 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
     pairs = {"best": tuned[:2], "given": (space.divergence, space.training)}
     with errors.status("training the best settings and the given ones again"):
         found = {which: trainings.train(splits, *pair)[1]["test"] for which, pair in pairs.items()}
-    _compare(folder, f"{splits.name}: test data, trained again", tuned.best, found)
+    print_metrics(found, f"{splits.name}: test data, trained again", "settings")
+    runs.write_json(folder / RESULT, {"best": tuned.best._asdict(), "test": found})
     if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
         say("No trial was better than the given settings.")
     say(f"Best settings: {folder / BEST}; train them with")
@@ -178,16 +172,15 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
 
 
 def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
-    given = {name: getattr(settings, f"{name}_range") for name in RANGES}
     found = {}
-    for name, (low, high) in [(name, ends) for name, ends in given.items() if ends]:
-        if not low < high < float("inf"):
-            raise ValueError(
-                f"{name}_range must be finite with low below high, got {low} and {high}"
-            )
-        if RANGES[name].log and low <= 0:
-            raise ValueError(f"low must be positive on a logarithmic scale, got {low}")
-        found[name] = FloatDistribution(low, high, log=RANGES[name].log)
+    for name, usual in tuning.RANGES.items():
+        low, high = getattr(settings, f"{name}_range") or (usual.low, None)
+        if high is None:
+            continue
+        if not (0 if usual.log else -math.inf) < low < high < math.inf:
+            rule = f"{name}_range must be finite with low below high, got {low} and {high}"
+            raise ValueError(rule + ": low must be positive on a logarithmic scale" * usual.log)
+        found[name] = FloatDistribution(low, high, log=usual.log)
     return found
 
 
@@ -216,12 +209,6 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
     return table
 
 
-def _compare(folder: Path, title: str, best: Tried, found: dict[str, dict[str, float]]) -> None:
-    """The test metrics of what was found and of the given settings, printed and kept."""
-    print_metrics(found, title, "settings")
-    runs.write_json(folder / RESULT, {"best": best._asdict(), "test": found})
-
-
 def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> str:
     """The best settings for `bayesdiv train`, whose options are returned, and a table of trials.
 
@@ -243,10 +230,10 @@ def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequenc
     return options
 
 
-def draw(search: Search, folder: Path) -> None:
+def draw(search: tuning.Search, folder: Path) -> None:
     """A page on the trials and, if enough are finished, on how much each setting matters."""
-    with opened(search) as study:
-        tried, done = tried_in(study), study.get_trials(states=(TrialState.COMPLETE,))
+    with tuning.opened(search) as study:
+        tried, done = tuning.tried_in(study), study.get_trials(states=(TrialState.COMPLETE,))
         logs = {n for t in done for n, d in t.distributions.items() if getattr(d, "log", False)}
         enough = len({trial.value for trial in done}) >= FEWEST
         importance = get_param_importances(study) if enough else {}
