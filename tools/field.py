@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 
-from bayesdiv.app.plots import COLOURS
 from benchmarks.field import page
+from reproduction.plots import COLOURS
 from tools.figures import blank, svg
 from tools.ink import INK
 

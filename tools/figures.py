@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Laplace, Normal
 
 import bayesdiv as bd
-from bayesdiv.app.plots import COLOURS, STYLES
+from reproduction.plots import COLOURS, STYLES
 from tools.ink import INK
 
 LOSSES = {"KL": bd.KL(), "JSG": bd.JSG(0.5), "JSA": bd.JSA(0.5)}

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.distributions import Normal, Uniform
 
 from bayesdiv import JSA, JSG, KL, MonteCarlo, Quadrature
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
 from bayesdiv.divergence import Estimator
+from reproduction import plots
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed

@@ -10,7 +10,8 @@ import torch
 from torch.distributions import Normal
 
 from bayesdiv import JSG, KL, ReverseKL, WeightedKL
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
+from reproduction import plots
 from reproduction.analytical.pairs import SIZES, drawn
 from reproduction.analytical.theorem_3 import TIMES
 from reproduction.item import Effort, Tell, stamp

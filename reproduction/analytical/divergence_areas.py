@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import JSA, JSG, KL, Quadrature, WeightedKL
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
 from bayesdiv.divergence import Points
+from reproduction import plots
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed

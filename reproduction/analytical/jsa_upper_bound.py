@@ -12,7 +12,8 @@ import torch
 from torch.distributions import Normal
 
 from bayesdiv import JSA, KL, Quadrature
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
+from reproduction import plots
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from bayesdiv import JSG, Divergence, MonteCarlo, WeightedKL
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
+from reproduction import plots
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save
 from reproduction.verdict import Verdict, checked, not_computed

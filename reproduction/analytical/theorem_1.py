@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bayesdiv import JSA, Quadrature
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
+from reproduction import plots
 from reproduction.analytical.pairs import FAMILIES, SIZES, alphas, pairs
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save

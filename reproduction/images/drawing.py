@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bayesdiv.app import plots, runs
+from bayesdiv.app import runs
+from reproduction import plots
 from reproduction.contenders import title
 from reproduction.images.results import folds
 from reproduction.images.running import is_toy

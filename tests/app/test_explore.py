@@ -13,9 +13,10 @@ from torch.distributions import Laplace, Normal, StudentT, Uniform
 
 import browser
 from bayesdiv import JSA, JSG, KL, Exact, Quadrature
-from bayesdiv.app import console, plots
+from bayesdiv.app import console
 from bayesdiv.app.explore import page as explore
 from command import call
+from reproduction import plots
 
 DRAWN = "document.querySelector('#sweep circle') !== null"
 # Sets controls as a person does: the number beside a slider, or a choice, then the event.

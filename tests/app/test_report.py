@@ -25,7 +25,7 @@ from torch.distributions import Normal
 
 import browser
 from bayesdiv import JSA, KL
-from bayesdiv.app import console, plots, runs
+from bayesdiv.app import console, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
 from bayesdiv.app.data.loading import load
@@ -44,6 +44,7 @@ from bayesdiv.app.report import page as report
 from bayesdiv.app.tuning.search import Tried
 from bayesdiv.predictive import Predictive
 from command import call
+from reproduction import plots
 
 EVIL = "<script>document.title = 'broken'</script>"
 QUICK = Training(

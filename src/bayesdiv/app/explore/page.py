@@ -3,23 +3,14 @@
 from importlib.resources import files
 
 from bayesdiv import __version__
-from bayesdiv.app.plots import COLOURS
 
-SCRIPTS = (
-    *("divergences.js", "gradients.js", "charts.js", "network.js", "page.js", "scenes.js"),
-    "begin.js",
-)
+SCRIPTS = ("divergences", "gradients", "charts", "network", "page", "scenes", "begin")
 
 
 def page() -> str:
     """The whole page as HTML, with its style and its scripts inside."""
-    parts = {
-        "style": _read("page.css"),
-        "script": "\n".join(map(_read, SCRIPTS)),
-        "version": __version__,
-        **COLOURS,
-    }
-    html = _read("page.html")
+    html, script = _read("page.html"), "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+    parts = {"style": _read("page.css"), "script": script, "version": __version__}
     for name, content in parts.items():
         html = html.replace(f"{{{{{name}}}}}", content)
     return html
