@@ -25,6 +25,10 @@ class Moments(NamedTuple):
     loc: Floats
     scale: Floats
 
+    def standardised(self, values: Floats) -> Floats:
+        """Columns with mean 0 and standard deviation 1."""
+        return (values - self.loc) / self.scale
+
 
 def moments(values: Floats, repeats: Floats, constant: float = 1.0) -> Moments:
     """Mean and standard deviation of each column; `constant` for one that differs by rounding."""

@@ -11,16 +11,16 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin, clon
 from sklearn.model_selection import KFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
 from bayesdiv.app.families import Floats, Moments, candidates, check_targets, family_of, in_units
 from bayesdiv.app.recipe import TABLES
-from bayesdiv.app.sklearn.rows import Rows, distinct, repeats_of, standardised
+from bayesdiv.app.sklearn.rows import Rows, distinct, repeats_of
 from bayesdiv.app.sklearn.tabular import Tabular
-from bayesdiv.calibration import Central, FoldIntervals, Intervals, Scaled, Sets
+from bayesdiv.calibration import FoldIntervals, Levels, Sets
 from bayesdiv.compute.noise import seeded
 from bayesdiv.likelihoods import Classes, Likelihood
 from bayesdiv.predictive import Predictive
@@ -118,7 +118,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         family = family_of(self.family_)
         if not self._warm:
             self._targets = family.units(rows.y, rows.repeats)
-        rows = rows._replace(y=standardised(rows.y, Moments(*self._targets[:2])))
+        rows = rows._replace(y=Moments(*self._targets[:2]).standardised(rows.y))
         shifted = {"targets": rows.y.shape[1], "locations": family.locations}
         outputs = family.outputs * rows.y.shape[1]
         self._fit(rows, family.likelihood(self._targets), outputs, **shifted)
@@ -152,16 +152,15 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         calibration rows, levels above n/(n + 1) have infinite ends.
         """
         check_is_fitted(self)
-        bounded = family_of(self.family_).holds != "numbers"
         if self._folds:
             fitted = FoldIntervals.fit([(found, y) for _, found, y in self._folds], level)
             low, high = fitted([own.predictive(X) for own, _, _ in self._folds])
-            low, high = (low.clamp(min=0), high.clamp(min=0)) if bounded else (low, high)
-        elif self._calibration is not None:
-            score = Central() if bounded else Scaled()  # ends stay where targets can be
-            low, high = Intervals.fit(*self._calibration, level, score=score)(self.predictive(X))
-        else:
-            low, high = self.predictive(X).interval(level)
+            if family_of(self.family_).holds != "numbers":
+                low, high = low.clamp(min=0), high.clamp(min=0)
+            return self._shaped(low), self._shaped(high)
+        found = self.predictive(X)
+        found = found if self._calibration is None else Levels.fit(*self._calibration)(found)
+        low, high = found.interval(level)
         return self._shaped(low), self._shaped(high)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -242,31 +241,25 @@ class BayesianClassifier(ClassifierMixin, Tabular):  # type: ignore[misc]
         if self.class_weight is not None:
             repeats = repeats * compute_sample_weight(self.class_weight, label)
         counts = repeats > 0  # a class without a row that counts is none
-        before = self.classes_ if self._warm else None
+        x, label, repeats = x[counts], label[counts], repeats[counts]
         if several:
-            self.classes_, number = np.arange(label.shape[1]), label[counts].astype(np.float64)
+            self.classes_, number = np.arange(label.shape[1]), label
         else:
-            number = self._numbered(label[counts], classes)[:, None].astype(np.float64)
-        if before is not None and not np.array_equal(before, self.classes_):
-            raise ValueError(f"warm_start needs the classes {before}, got {self.classes_}")
+            number = self._numbered(label, classes)[:, None]
         many = len(self.classes_)
         if many < 2:
             raise ValueError(f"y must have two classes or more, got one class: {self.classes_[0]}")
-        rows = distinct(x[counts], number, repeats[counts])
+        rows, self._several = distinct(x, number.astype(np.float64), repeats), several
         likelihood: Likelihood = _Labels() if several else Classes()
-        self._several = several
         self._fit(rows, likelihood, many, targets=many, free=many - (not several))
 
     def _numbered(self, label: NDArray[Any], classes: ArrayLike | None) -> NDArray[np.intp]:
-        """The number of each label; finds the classes, which a stream gets in its first call."""
-        if not self._stream.on:
-            self.classes_, number = np.unique(label, return_inverse=True)
-            return number
+        """The number of each label; a first fit finds the classes, a first part is given them."""
         if not self._warm:
-            if classes is None:
+            if classes is None and self._stream.on:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
-            self.classes_ = unique_labels(classes)
-        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            self.classes_ = np.unique(label if classes is None else np.asarray(classes))
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes must stay {self.classes_}, got {classes}")
         return self._places(label)
 

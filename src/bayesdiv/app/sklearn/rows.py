@@ -18,8 +18,8 @@ from sklearn.utils import check_array
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from bayesdiv.app.data.columns import check_unique
-from bayesdiv.app.families import Floats, Moments
+from bayesdiv.app.data.columns import check_unique, parsed
+from bayesdiv.app.families import Floats
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian
 from bayesdiv.prediction import predict
@@ -50,12 +50,13 @@ def repeats_of(sample_weight: ArrayLike | None, rows: int) -> Floats:
         return np.ones(rows)
     how = {"ensure_2d": False, "dtype": np.float64, "input_name": "sample_weight"}
     repeats = check_array(sample_weight, **how)
-    if repeats.shape != (rows,):
-        raise ValueError(f"sample_weight must have shape ({rows},), got {repeats.shape}")
-    if repeats.min() < 0:
-        raise ValueError(f"sample_weight must not be negative, got {repeats.min()}")
-    if repeats.max() == 0:
-        raise ValueError("sample_weight must not be zero for all rows")
+    for wrong, rule in (
+        (repeats.shape != (rows,), f"have shape ({rows},), got {repeats.shape}"),
+        (repeats.min() < 0, f"not be negative, got {repeats.min()}"),
+        (repeats.max() == 0, "not be zero for all rows"),
+    ):
+        if wrong:
+            raise ValueError(f"sample_weight must {rule}")
     return cast(Floats, repeats)
 
 
@@ -66,11 +67,6 @@ def distinct(x: Floats, y: Floats, repeats: Floats) -> Rows:
     table, place = np.unique(table, axis=0, return_inverse=True)
     total = np.bincount(place.ravel(), repeats[repeats > 0]).astype(np.float64)
     return Rows(table[:, : x.shape[1]], table[:, x.shape[1] :], total)
-
-
-def standardised(values: Floats, moments: Moments) -> Floats:
-    """Columns with mean 0 and standard deviation 1."""
-    return (values - moments.loc) / moments.scale
 
 
 class Parts(NamedTuple):
@@ -146,8 +142,8 @@ def _together(parts: Sequence[Rows], device: torch.device) -> tuple[Tensor, Tens
     """Inputs, and targets with their repeats as a last column, (members, rows, …)."""
     x = np.stack([part.x for part in parts])
     y = np.stack([np.column_stack([part.y, part.repeats]) for part in parts])
-    first, second = (torch.from_numpy(each).to(device, torch.float32) for each in (x, y))
-    return first, second
+    how: Any = {"dtype": torch.float32, "device": device}
+    return torch.as_tensor(x, **how), torch.as_tensor(y, **how)
 
 
 class Stream:
@@ -178,12 +174,11 @@ class Repeated(nn.Module):
         super().__init__()
         self.likelihood = likelihood
 
-    def forward(self, outputs: Tensor) -> Distribution:
-        """The distribution of targets and their repeats."""
-        return _RepeatedTargets(self.likelihood(outputs))
+    def forward(self, outputs: Tensor) -> "RepeatedTargets":
+        return RepeatedTargets(self.likelihood(outputs))
 
 
-class _RepeatedTargets(Distribution):
+class RepeatedTargets(Distribution):
     """Targets y that are repeated n times: log p(y, n) = n log p(y)."""
 
     def __init__(self, base: Distribution) -> None:
@@ -220,31 +215,28 @@ def is_frame(X: object) -> bool:
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
-def check_numbers(X: Any) -> None:
-    """Complain of text that is not a number, where X is a table of pandas."""
-    for name, column in X.items() if is_frame(X) else ():
-        texts = () if column.dtype.kind in "iufbmM" else column
-        for value in (text for text in texts if isinstance(text, str)):
-            try:
-                float(value)
-            except ValueError:
+def check_numbers(frame: Any) -> None:
+    """Complain of text that is not a number in a table of pandas."""
+    for name, column in frame.items():
+        if column.dtype.kind not in "iufbmM":
+            wrong = column[column.map(lambda v: isinstance(v, str)) & np.isnan(parsed(column))]
+            for value in wrong:
                 rule = f"column {name!r} must hold numbers or dates as in the fit"
-                raise ValueError(f"{rule}, got {value!r}") from None
+                raise ValueError(f"{rule}, got {value!r}")
 
 
 def _days(frame: Any) -> Any:
     """Numbers and booleans as floats, dates in days since 1970."""
     import pandas as pd
 
-    frame = frame.infer_objects()  # dates that came as objects
-    check_numbers(frame)
-    columns = {}
-    for name, column in frame.items():
+    def days(column: Any) -> Any:
         if column.dtype.kind == "M":
             column = column - pd.Timestamp(0, tz=column.dt.tz)
-        days = column.dtype.kind == "m"
-        columns[str(name)] = column / np.timedelta64(1, "D") if days else column
-    return frame.assign(**columns).astype("float64")
+        return column / np.timedelta64(1, "D") if column.dtype.kind == "m" else column
+
+    frame = frame.infer_objects()  # dates that came as objects
+    check_numbers(frame)
+    return frame.apply(days).astype("float64")
 
 
 def _text(frame: Any) -> Any:

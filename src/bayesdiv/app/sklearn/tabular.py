@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from bayesdiv.app.families import Floats, moments
 from bayesdiv.app.nets.tables import MLP, Away
-from bayesdiv.app.recipe import TABLES, Rate, Watch
+from bayesdiv.app.recipe import TABLES, Rate, Watch, halved
 from bayesdiv.app.sklearn.rows import (
     ROWS_AT_A_TIME,
     Parts,
@@ -32,7 +32,6 @@ from bayesdiv.app.sklearn.rows import (
     check_numbers,
     encoder_for,
     is_frame,
-    standardised,
 )
 from bayesdiv.compute.noise import preserved, seeded
 from bayesdiv.divergence import Divergence
@@ -46,7 +45,7 @@ from bayesdiv.objective.strength import Constraint, WarmUp
 from bayesdiv.prediction import predict
 from bayesdiv.predictive import Predictive
 from bayesdiv.training.best import Best
-from bayesdiv.training.checks import finite_trials
+from bayesdiv.training.checks import finite_trials, parameter_groups
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss, fit
 from bayesdiv.training.steps import Eager, Recorded
 
@@ -127,37 +126,32 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self._learn(*given)
         return self
 
-    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
-        """Rows and targets as numbers; what is not a number gets an encoder."""
-        if not self._warm:
+    def _numbers(self, X: ArrayLike, reset: bool) -> Floats:
+        """Rows as numbers; what a first table has besides numbers gets an encoder."""
+        if reset:
             self._encoder = encoder_for(X)
-        if self._encoder is None:
-            check_numbers(X)
-            x, targets = validate_data(self, X, y, dtype=np.float64, reset=not self._warm, **checks)
-            return x, targets
-        validate_data(self, X, skip_check_array=True, reset=not self._warm)
-        x, targets = check_X_y(self._encoder.transform(X), y, dtype=np.float64, **checks)
-        return x, targets
-
-    def _rows(self, X: ArrayLike) -> Floats:
-        """New rows as standardised numbers."""
-        check_is_fitted(self)
         if is_frame(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
-        if self._encoder is None:
-            check_numbers(X)
-            x = validate_data(self, X, dtype=np.float64, reset=False)
-        elif not is_frame(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+        elif self._encoder is not None:
             raise ValueError("X must be a DataFrame with the columns that the fit had")
-        else:
-            x = np.asarray(self._encoder.transform(X), dtype=np.float64)
-        return standardised(x, self._columns)
+        if self._encoder is not None:
+            return np.asarray(self._encoder.transform(X), dtype=np.float64)
+        if is_frame(X):
+            check_numbers(X)
+        return cast(Floats, validate_data(self, X, dtype=np.float64, reset=reset))
+
+    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
+        """Rows and targets as numbers."""
+        x = self._numbers(X, reset=not self._warm)
+        x, targets = check_X_y(x, y, dtype=np.float64, estimator=self, **checks)
+        return x, targets
 
     def predictive(self, X: ArrayLike) -> Predictive:
         """The mixture over members and weight draws, the same draws in every call."""
-        rows = torch.from_numpy(self._rows(X))
+        check_is_fitted(self)
+        rows = self._columns.standardised(self._numbers(X, reset=False))
         how: Any = {"batch_size": ROWS_AT_A_TIME, "seed": self._seed}
-        x = self.model_.inputs(rows)
+        x = self.model_.inputs(torch.from_numpy(rows))
         return predict(self.model_, self.likelihood_, x, self.test_samples, **how)
 
     def _fit(self, rows: Rows, likelihood: Likelihood, outputs: int, **shifted: int) -> None:
@@ -169,7 +163,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         if not self._warm:
             # Divided by infinity, a column without anything to learn from says nothing later.
             self._columns = moments(rows.x, rows.repeats, constant=np.inf)
-        rows = rows._replace(x=standardised(rows.x, self._columns))
+        rows = rows._replace(x=self._columns.standardised(rows.x))
         warm, sample = self._warm, self._stream.sample(rows.x, self._seed)
         known = sample if self._stream.on else rows.x
         with preserved(), self._threads(len(rows.x)):
@@ -205,8 +199,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         ):
             for name in names.split():
                 value = getattr(self, name)
-                usual = value is None and name not in ("samples", "test_samples")
-                if not usual and not fits(value):
+                if (value is not None or "samples" in name) and not fits(value):
                     raise ValueError(f"{name} must {rule}, got {value!r}")
 
     def _threads(self, rows: int) -> AbstractContextManager[object]:
@@ -249,28 +242,17 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
             strength=self._strength(len(models)),
             samples=self.samples,
         )
-        device = torch.device(self.device)
-        gpu = device.type == "cuda"
-        model = (models[0] if len(models) == 1 else stacked(models)).to(device)
-        optimizer = self._optimizer(model, objective.to(device), likelihood)
+        model = (models[0] if len(models) == 1 else stacked(models)).to(self.device)
+        optimizer = self._optimizer(model, objective.to(self.device), likelihood)
         size = self.batch_size or TABLES.batch_size(parts.rows)
-        batches = parts.batches(size, self._seed, device)
-        rate = Rate(TABLES.warm_up)
-        number, watch = self._length(len(batches), rate, parts)
+        batches = parts.batches(size, self._seed, model.loc.device)
+        number, rate, watch = self._length(len(batches), parts)
         best = Best(model=model, likelihood=likelihood)
         self.history_: list[EpochLoss] = []
-        run = fit(
-            model,
-            objective,
-            batches,
-            optimizer,
-            number,
-            seed=self._seed + self._stream.updates,
-            step=Recorded() if gpu else Eager(),
-            schedule=LambdaLR(optimizer, rate),
-            device=device,
-        )
-        for each in run:
+        how: Any = {"seed": self._seed + self._stream.updates, "device": self.device}
+        how |= {"schedule": LambdaLR(optimizer, rate)}
+        how |= {"step": Recorded() if model.loc.is_cuda else Eager()}
+        for each in fit(model, objective, batches, optimizer, number, **how):
             epoch, loss = each.number, for_one_member(each, parts.repeats)
             self.history_.append(loss)
             if self.verbose and (epoch % self.verbose == 0 or epoch == number):
@@ -288,19 +270,19 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self._end(best, bool(parts.held), watch)
         return model
 
-    def _length(self, each: int, rate: Rate, parts: Parts) -> tuple[int, Watch | None]:
-        """The epochs of a fit, and who ends it sooner where its user leaves that open."""
+    def _length(self, each: int, parts: Parts) -> tuple[int, Rate, Watch | None]:
+        """The epochs of a fit, its rate, and who ends it where its user leaves that open."""
         if self._stream.on:  # the rate rises where it was left, and never falls
-            rate.warm_up = TABLES.warm_up / (self._stream.updates + 1)
-            return 1, None
+            return 1, Rate(TABLES.warm_up / (self._stream.updates + 1)), None
         fewest, most = TABLES.updates(parts.rows, parts.train[0].x.shape[1])
         if self.epochs is None and parts.held:
-            return 2 * math.ceil(most / each) + 2, Watch(rate, fewest, most, self.seconds)
+            rate = Rate(TABLES.warm_up)
+            return 2 * math.ceil(most / each) + 2, rate, Watch(rate, fewest, most, self.seconds)
         epochs = self.epochs or math.ceil(fewest / each)
-        if not self._warm:  # good weights are not to be shaken by Adam's first steps
-            rate.warm_up = min(rate.warm_up, epochs * each // 10)
-        rate.fall(epochs * each // 2, epochs * each - epochs * each // 2)
-        return epochs, None
+        rate = halved(epochs * each)
+        if self._warm:  # good weights are not to be shaken by Adam's first steps
+            rate.warm_up = TABLES.warm_up
+        return epochs, rate, None
 
     def _end(self, best: Best, watching: bool, watch: Watch | None) -> None:
         """Keep the best weights; say what the fit did, and warn where it was cut short."""
@@ -333,14 +315,11 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self, model: Bayesian, objective: Objective, likelihood: Likelihood
     ) -> torch.optim.Adam:
         """Adam, in which the noise has its own faster rate; of a stream, where it was left."""
-        noise, rate = list(likelihood.parameters()), self.learning_rate
-        known = {id(parameter) for parameter in noise}
-        others = [p for part in (model, objective) for p in part.parameters() if id(p) not in known]
-        faster = min(NOISE_FASTER * rate, max(rate, NOISE_FASTEST))
-        groups = [{"params": others, "lr": rate}, {"params": noise, "lr": faster}]
-        gpu = torch.device(self.device).type == "cuda"
-        used = [group for group in groups if group["params"]]
-        adam = torch.optim.Adam(used, capturable=gpu, fused=True)
+        rate, multiplier = self.learning_rate, list(objective.strength.parameters())
+        noise = {"lr": min(NOISE_FASTER * rate, max(rate, NOISE_FASTEST))}
+        groups = parameter_groups(model, likelihood, noise=noise)
+        groups += [{"params": multiplier}] if multiplier else []
+        adam = torch.optim.Adam(groups, rate, capturable=model.loc.is_cuda, fused=True)
         if self._stream.on and self._stream.adam is not None:
             rates = adam.state_dict()["param_groups"]
             adam.load_state_dict({"state": self._stream.adam, "param_groups": rates})
@@ -366,16 +345,15 @@ def begin_at(models: Sequence[Bayesian], before: Bayesian) -> None:
     if ended != (len(models), wanted):
         rule = f"warm_start needs {ended[0]} members of {ended[1]} weights, like the fit before"
         raise ValueError(f"{rule}, got {len(models)} of {wanted}")
-    for number, model in enumerate(models):
-        for name, value in posterior.state_dict().items():
-            model.posterior.get_parameter(name).data.copy_(value.reshape(len(models), -1)[number])
+    for name, value in posterior.state_dict().items():
+        for model, own in zip(models, value.reshape(ended), strict=True):
+            model.posterior.get_parameter(name).data.copy_(own)
 
 
 def for_one_member(epoch: Epoch, repeats: float) -> EpochLoss:
     """The loss of an epoch for one example, the mean over the members that are finite."""
-    members, each = 1, epoch.trials
-    if each is not None:
-        members = int((each.nll.isfinite() & each.divergence.isfinite()).sum())
+    each = epoch.trials
+    members = 1 if each is None else int((each.nll + each.divergence).isfinite().sum())
     if not members:
         raise Diverged(f"the loss of epoch {epoch.number} is not finite: lower the learning rate")
     total, nll, divergence = (part / members for part in epoch.loss)
