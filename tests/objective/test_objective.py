@@ -1,6 +1,7 @@
 """The loss: its parts, its scale, its limits and what it converges to."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -157,6 +158,15 @@ def test_a_rule_looked_up_for_one_model_is_not_used_for_another_kind():
             objective.given(net, weights, x, Y).divergence
             == fresh.given(net, weights, x, Y).divergence
         )
+
+
+def test_an_objective_that_was_called_is_copied_without_the_model():
+    net, objective = network(), bd.Objective(bd.Gaussian(), num_data=10)
+    weights = bd.draw_weights(net, 2)
+    wanted = objective.given(net, weights, X, Y).total
+    for other in (copy.deepcopy(objective), pickle.loads(pickle.dumps(objective))):
+        assert other.given(net, weights, X, Y).total == wanted
+    assert len(pickle.dumps(objective)) < len(pickle.dumps([objective, net]))
 
 
 # Its strength --------------------------------------------------------------------------------
