@@ -359,7 +359,7 @@ def test_settings_are_left_as_they_were_given():
         model = BayesianRegressor(strength=strength, prior=WIDE, epochs=3, random_state=0)
         model.fit(X, y)
         assert model.get_params()["strength"] is strength
-    assert limit.strength.item() == pytest.approx(1.0)
+    assert limit.value().item() == pytest.approx(1.0)
 
 
 def test_the_precision_that_torch_is_set_to_does_not_matter():

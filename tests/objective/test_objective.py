@@ -221,7 +221,7 @@ def test_dual_ascent_brings_the_divergence_to_its_limit(epsilon):
         optimizer.step()
         schedule.step()
     assert loss.divergence.item() / 4 == pytest.approx(epsilon, rel=0.1)
-    assert constraint.strength.item() > 0
+    assert constraint.value().item() > 0
 
 
 @pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 1.0, "initial": 0.0}])

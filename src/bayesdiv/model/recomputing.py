@@ -1,8 +1,7 @@
 """Gradient checkpointing: the weights of a call, in place again while its backward pass recomputes.
 
-Checkpointing throws activations away and calls parts of the network again in the backward pass,
-long after the call has taken its weights out. Two nodes of the graph, one at the output and one at
-the weights, which the backward pass meets first and last, put them back for that time.
+Two nodes of the graph, one at the output and one at the weights, which the backward pass meets
+first and last, put them back for that time.
 """
 
 from collections.abc import Callable, Sequence

@@ -25,8 +25,6 @@ from bayesdiv.objective.strength import Fixed, Strength, WarmUp
 
 # Weights whose prior is kept as a vector between steps; that of more is made again in each.
 SMALL = 1 << 20
-# What the choice of a rule depends on: the types of q and p, dtype and device of the weights.
-_Kind = tuple[type, type, torch.dtype, torch.device]
 
 
 class Loss(NamedTuple):
@@ -40,10 +38,10 @@ class Loss(NamedTuple):
 class _Fact(NamedTuple):
     """What is looked up once for a Bayesian module."""
 
-    kind: _Kind
+    kind: object  # what the choice of the rule depends on
     rule: Prepared
     prior: Distribution | None  # where it is small and not learned
-    sources: tuple[tuple[int, int], ...]  # the tensors it was made from, and how often written to
+    sources: object  # the tensors it was made from, and how often each was written to
     samples: bool  # whether the rule needs the draws
 
 
@@ -383,11 +381,11 @@ def _mean_of(each: Tensor, counted: Tensor, trials: int) -> Tensor:
     return total / count[(..., *(None,) * (total.dim() - 1 - trials))]
 
 
-def _kind(q: Distribution, p: Distribution) -> _Kind:
+def _kind(q: Distribution, p: Distribution) -> object:
     return type(q), type(p), q.mean.dtype, q.mean.device
 
 
-def _sources(module: Bayesian) -> tuple[tuple[int, int], ...]:
+def _sources(module: Bayesian) -> object:
     held = (*module.prior._buffers.values(), *module.prior._parameters.values())
     return tuple((id(tensor), tensor._version) for tensor in held if tensor is not None)
 

@@ -113,14 +113,9 @@ class Constraint(Strength):
         # One axis at least: `fully_shard` takes no single numbers.
         self.log_strength = nn.Parameter(first.log().reshape(self.trials or (1,)))
 
-    @property
-    def strength(self) -> Tensor:
-        """The multiplier λ as it stands, one per trial."""
-        return self.log_strength.exp().reshape(self.trials)
-
     def value(self) -> Tensor:
-        """λ, through which no gradient flows."""
-        return self.strength.detach()
+        """The multiplier λ as it stands, one per trial, through which no gradient flows."""
+        return self.log_strength.detach().exp().reshape(self.trials)
 
     def term(self, divergence: Tensor, weights: int) -> Tensor:
         """A term of value 0 whose gradient by log λ is the violation, with the sign of ascent."""

@@ -1,8 +1,4 @@
-"""Random changes of training images on their own device, one for each image.
-
-Each is a value that maps a batch of images (images, channels, height, width) to another one by
-tensor operations and torch's generator alone, so that a recorded step draws again in each replay.
-"""
+"""Random changes of training images, (images, channels, height, width), on their own device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+# By tensor operations and torch's generator alone: a recorded step draws again in each replay.
 Change = Callable[[Tensor], Tensor]
 
 
@@ -28,11 +25,11 @@ class Crop:
         count, _, height, width = images.shape
         wide = pad(images, [self.margin] * 4)
         first = torch.randint(2 * self.margin + 1, (2, count, 1), device=images.device)
-        rows = first[0] + torch.arange(height, device=images.device)  # (images, height)
-        columns = first[1] + torch.arange(width, device=images.device)
-        each = torch.arange(count, device=images.device)[:, None, None]
+        each, down, across = (torch.arange(n, device=images.device) for n in (count, height, width))
+        rows, columns = first[0] + down, first[1] + across  # (images, height), (images, width)
         # The channels come last out of the indexing: the result is in channels_last.
-        return wide[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        found = wide[each[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+        return found.permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Prepare(nn.Module):
     """What images go through before a network: numbers around 0, and in training random changes.
 
     Put it in front: `nn.Sequential(Prepare(…), network)`. Mean and scale are those of each channel,
-    of images with values from 0 to 1. In evaluation mode nothing is changed at random.
+    of images with values from 0 to 1.
 
     Examples:
         >>> prepare = Prepare([0.5], [0.5], changes=[Crop(4), Flip()])
