@@ -246,23 +246,16 @@ def _of_block(
     if noise is None or drawn is None:
         return _Found(value, derivatives)
     if noise.few is not None:
-        _put(drawn, loc, scale, noise.few)
+        torch.addcmul(loc, scale, noise.few, out=drawn)
         return _Found(value, derivatives, slope)
     for before, rows in noise.rows(start, len(loc)):
-        _put(drawn[before : before + len(rows)], loc, scale, rows)
+        torch.addcmul(loc, scale, rows, out=drawn[before : before + len(rows)])
     if not keeps:
         return _Found(value, derivatives)
     one = rows[0]
     if noise.samples > 1:  # the reciprocal of the scale, 0 where it is
         one = scale.clamp(min=torch.finfo(scale.dtype).tiny).reciprocal_()
     return _Found(value, derivatives, one if slope is None else one.mul_(slope))
-
-
-def _put(place: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> None:
-    if place.dtype == loc.dtype:
-        torch.addcmul(loc, scale, noise, out=place)
-    else:
-        place.copy_(torch.addcmul(loc, scale, noise))
 
 
 def _with_draws(

@@ -130,15 +130,14 @@ def seeded(seed: int, devices: Sequence[torch.device | int] = ()) -> Iterator[No
 def preserved() -> Iterator[None]:
     """Torch's generators are afterwards where they were, on a GPU too if it is in use."""
     cards = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    fork = torch.random.fork_rng(devices=cards)
     with turn():
-        before, on_cards = torch.get_rng_state(), [torch.cuda.get_rng_state(k) for k in cards]
+        fork.__enter__()
     try:
         yield
     finally:
         with turn():
-            torch.set_rng_state(before)
-            for card, state in zip(cards, on_cards, strict=True):
-                torch.cuda.set_rng_state(state, card)
+            fork.__exit__(None, None, None)
 
 
 def _renew() -> None:

@@ -79,8 +79,11 @@ class Quadrature(Estimator):
 
         def block(start: int) -> Tensor:
             cut = slice(start, start + step)
-            pair = _Pair(_cut(divergence, shape, cut), part(q, cut), part(p, cut), self.points)
-            return pair.value()
+            own = divergence
+            if isinstance(alpha, Tensor):  # one for each weight
+                each = alpha.double().expand(shape).reshape(-1)[cut]
+                own = replace(divergence, alpha=each)  # type: ignore[type-var]
+            return _Pair(own, part(q, cut), part(p, cut), self.points).value()
 
         values = [
             # Recomputed in the backward pass: what a block of nodes holds is never kept.
@@ -89,14 +92,6 @@ class Quadrature(Estimator):
         ]
         dtype = torch.promote_types(like.dtype, torch.float32)
         return torch.cat(values).reshape(shape).to(dtype)
-
-
-def _cut(divergence: Divergence, shape: torch.Size, cut: slice) -> Divergence:
-    """The divergence for some weights, where it has an alpha for each."""
-    alpha = alpha_of(divergence)
-    if not isinstance(alpha, Tensor):
-        return divergence
-    return replace(divergence, alpha=alpha.double().expand(shape).reshape(-1)[cut])  # type: ignore[type-var]
 
 
 class _Record(NamedTuple):
