@@ -145,12 +145,10 @@ def _groups(column: "Series", by: str) -> NDArray[np.int64]:
         codes: NDArray[np.int64] = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
     kind = kind_of(column)
-    whole = column.notna().all() and kind is not OneHot
-    ensure(whole, f"column {column.name!r} must hold a date or a number in every row")
-    times = kind.fit(column)
-    if not isinstance(times, Numeric):
-        raise DataError(f"column {column.name!r} must vary to split rows by time")
-    return np.unique(-times.values(column), return_inverse=True)[1].astype(np.int64)
+    if column.isna().any() or not issubclass(kind, Numeric):
+        raise DataError(f"column {column.name!r} must hold a date or a number in every row")
+    times = kind(str(column.name), 0.0, 1.0, **kind.learned(column)).values(column)
+    return np.unique(-times, return_inverse=True)[1].astype(np.int64)
 
 
 def _check_target(column: "Series", task: type[Task]) -> None:

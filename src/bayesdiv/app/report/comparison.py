@@ -8,19 +8,8 @@ from typing import Any, NamedTuple
 from bayesdiv.app import metric
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.metric import number
-from bayesdiv.app.report import classes, quantities
-from bayesdiv.app.report.markup import (
-    Html,
-    Values,
-    chart,
-    charts,
-    element,
-    framed,
-    joined,
-    rows,
-    section,
-    table,
-)
+from bayesdiv.app.report import classes, markup, quantities
+from bayesdiv.app.report.markup import Html, chart, charts, element, joined, section, table
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.metrics import SHARE, TARGET
@@ -74,7 +63,7 @@ def page(
         section("Calibration on test data", charts(kind.calibration(forecasts))),
         training(histories, splits.task.main, samples),
     ]
-    return framed(title, [(name, name, name) for name in names], parts)
+    return markup.framed(title, [(name, name, name) for name in names], parts)
 
 
 def _verdict(found: Compared) -> list[str]:
@@ -127,7 +116,7 @@ def training(histories: Histories, measure: str, samples: int) -> Html:
     return section("Training", charts(*found) if histories else "")
 
 
-def _curves(histories: Histories, key: str, title: str) -> Values:
+def _curves(histories: Histories, key: str, title: str) -> markup.Values:
     """A value by epoch, thinned where there are more than can be seen; over seeds its mean."""
     found = []
     for name, seeds in histories.items():
@@ -136,5 +125,5 @@ def _curves(histories: Histories, key: str, title: str) -> Values:
         each = [[float(line[key]) for line in lines] for lines in kept]
         columns = {"epoch": [lines[0]["epoch"] for lines in kept], title: [*map(mean, each)]}
         ends = {"least": [*map(min, each)], "most": [*map(max, each)]} if len(seeds) > 1 else {}
-        found += rows({**columns, **ends}, run=name)
+        found += markup.rows({**columns, **ends}, run=name)
     return found

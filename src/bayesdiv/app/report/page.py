@@ -11,19 +11,9 @@ from torch import Tensor
 
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.metric import number
-from bayesdiv.app.report import classes, columns, quantities, reading, scores
+from bayesdiv.app.report import classes, columns, markup, quantities, reading, scores
 from bayesdiv.app.report.comparison import training
-from bayesdiv.app.report.markup import (
-    Html,
-    data_uri,
-    element,
-    framed,
-    joined,
-    note,
-    plain,
-    section,
-    table,
-)
+from bayesdiv.app.report.markup import Html, element, joined, note, section, table
 from bayesdiv.app.report.reading import Run, Tested
 from bayesdiv.app.runs import leaves
 from bayesdiv.app.tasks.classification import Classification
@@ -61,7 +51,7 @@ def on_runs(runs: Sequence[Run], known: Sequence[Tested], lost: str = "") -> str
     source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     every = [(run.name, run.label, run.loss) for run in runs]
-    return framed(f"{source.name}: {named}", every, parts)
+    return markup.framed(f"{source.name}: {named}", every, parts)
 
 
 def _examples(known: Sequence[Tested], kind: ModuleType) -> Html:
@@ -98,7 +88,7 @@ def _pictures(
     for row in rows:
         name = one.files[row] if one.files else f"image {one.places[row]}"
         said = (element("span", f"{key} {texts[row]}") for key, texts in lines.items())
-        picture = element("img", src=data_uri(png(one.part.x[row]), "image/png"), alt=name)
+        picture = element("img", src=markup.data_uri(png(one.part.x[row]), "image/png"), alt=name)
         items.append(element("li", picture, element("span", name, class_="quiet"), said))
     return element("ul", items, class_="examples", aria_label=title)
 
@@ -123,7 +113,7 @@ def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], 
     body = []
     for row in rows:
         cells = [texts[row] for texts in lines.values()]
-        cells += [plain(column.iloc[row]) for column in columns.values()]
+        cells += [markup.plain(column.iloc[row]) for column in columns.values()]
         body.append([str(one.places[row]), *cells])
     table_ = table(title, ["row", *lines, *columns], body, class_="sortable")
     more = len(names) - MOST_COLUMNS

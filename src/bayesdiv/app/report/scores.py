@@ -92,12 +92,12 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     drawn = f"{' or '.join(map(str, draws))} weight draw{'s' * (draws != [1])}"
     unseen = " that training never used" if first.part is first.splits.test else ""
     rows = first.what
+    network, tested = f"network{'s' * (count > 1)}", f"{len(first.y):,} {rows} of {first.source}"
     began = (
-        f"From {first.splits.num_data:,} training {rows} the network{'s' * (count > 1)} learned to "
-        f"{what}. Every figure, curve and table above the section Data is of "
-        f"{len(first.y):,} {rows} of {first.source}{unseen}, and averages {drawn}."
+        f"From {first.splits.num_data:,} training {rows} the {network} learned to {what}. Every "
     )
-    said = [element("p", began)]
+    where = f"figure, curve and table above the section Data is of {tested}{unseen}"
+    said = [element("p", f"{began}{where}, and averages {drawn}.")]
     for one in known:
         name = joined(element("b", one.run.label), ": ") if count > 1 else ""
         mine, others = own[one.run.name], beside if _same_rows(one, first) else {}
@@ -168,18 +168,16 @@ def _promised(mine: Mapping[str, Array], judged: bool) -> str:
         low, high = ends(mine["coverage"])
         side = "fewer than promised, so they are too narrow" if high < LEVEL else "as promised"
         side = "more than promised, so they are wider than they need be" if low > LEVEL else side
-        held = f"Its 90 % intervals hold {percent(mine['coverage'][0])} of the targets"
-        held += f" ({percent(low)} to {percent(high)})"
-        return f"{held}: {side}." if judged else f"{held}."
+        share, *around = map(percent, (mine["coverage"][0], low, high))
+        held = f"Its 90 % intervals hold {share} of the targets ({' to '.join(around)})"
+        return f"{held}{f': {side}' * judged}."
     if "surplus" not in mine:
         return ""
     gap, (low, high) = mine["surplus"][0], ends(mine["surplus"])
     side = "it is too sure" if low > 0 else "it could be surer" if high < 0 else "as it should be"
     points = " to ".join(f"{100 * end:.1f}" for end in (low, high))
-    return (
-        f"Its mean confidence is {100 * abs(gap):.1f} points {'above' if gap > 0 else 'below'} its "
-        f"accuracy (difference {points}){f': {side}' if judged else ''}."
-    )
+    size = f"{100 * abs(gap):.1f} points {'above' if gap > 0 else 'below'} its accuracy"
+    return f"Its mean confidence is {size} (difference {points}){f': {side}' * judged}."
 
 
 def _between(task: Task, known: Sequence[Tested], own: Measured) -> str:

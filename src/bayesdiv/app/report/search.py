@@ -5,17 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bayesdiv.app.metric import number
-from bayesdiv.app.report.markup import (
-    Html,
-    Values,
-    chart,
-    charts,
-    element,
-    framed,
-    note,
-    section,
-    table,
-)
+from bayesdiv.app.report import markup
+from bayesdiv.app.report.markup import Html, chart, charts, element, note, section, table
 
 SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA")]
 
@@ -32,7 +23,7 @@ def page(
     done = [one for one in tried if one.state == "complete"]
     names = list(dict.fromkeys(name for one in done for name in one.settings))
     aim = best((one.value for one in done), default=math.nan)
-    values: Values = [
+    values: markup.Values = [
         {"trial": one.number, "value": one.value, **one.settings}
         | {"run": "best" if one.value == aim else "finished"}
         for one in done
@@ -60,7 +51,7 @@ def page(
         section("Trials", charts(*drawn)),
         _trials(begun, names, value),
     ]
-    return framed(title, SERIES, parts)
+    return markup.framed(title, SERIES, parts)
 
 
 def _verdict(done: Sequence[Any], value: str, aim: float, word: str) -> str:

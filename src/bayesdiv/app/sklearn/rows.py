@@ -83,10 +83,8 @@ class Parts(NamedTuple):
         total = len(rows.x)
         held = math.ceil(share * total)
         if held == total:
-            raise ValueError(
-                f"validation_fraction must leave a row to train on, got {share} of {total} "
-                "different rows"
-            )
+            rule = "validation_fraction must leave a row to train on"
+            raise ValueError(f"{rule}, got {share} of {total} different rows")
         order = np.random.default_rng(seed).permutation(total)
         turned = [np.roll(order, -(member // 2) * held) for member in range(members)]
         watched = (rows.at(places[: min(held, MOST_WATCHED)]) for places in turned)

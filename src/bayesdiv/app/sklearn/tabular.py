@@ -23,16 +23,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from bayesdiv.app.families import Floats, moments
 from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, Rate, Watch, halved
-from bayesdiv.app.sklearn.rows import (
-    ROWS_AT_A_TIME,
-    Parts,
-    Repeated,
-    Rows,
-    Stream,
-    check_numbers,
-    encoder_for,
-    is_frame,
-)
+from bayesdiv.app.sklearn import rows as tables
+from bayesdiv.app.sklearn.rows import Parts, Repeated, Rows, Stream
 from bayesdiv.compute.noise import preserved, seeded
 from bayesdiv.divergence import Divergence
 from bayesdiv.likelihoods import Likelihood
@@ -129,15 +121,15 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _numbers(self, X: ArrayLike, reset: bool) -> Floats:
         """Rows as numbers; what a first table has besides numbers gets an encoder."""
         if reset:
-            self._encoder = encoder_for(X)
-        if is_frame(X):
+            self._encoder = tables.encoder_for(X)
+        if tables.is_frame(X):
             validate_data(self, X, skip_check_array=True, reset=reset)
         elif self._encoder is not None:
             raise ValueError("X must be a DataFrame with the columns that the fit had")
         if self._encoder is not None:
             return np.asarray(self._encoder.transform(X), dtype=np.float64)
-        if is_frame(X):
-            check_numbers(X)
+        if tables.is_frame(X):
+            tables.check_numbers(X)
         return cast(Floats, validate_data(self, X, dtype=np.float64, reset=reset))
 
     def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Floats, NDArray[Any]]:
@@ -150,7 +142,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         """The mixture over members and weight draws, the same draws in every call."""
         check_is_fitted(self)
         rows = self._columns.standardised(self._numbers(X, reset=False))
-        how: Any = {"batch_size": ROWS_AT_A_TIME, "seed": self._seed}
+        how: Any = {"batch_size": tables.ROWS_AT_A_TIME, "seed": self._seed}
         x = self.model_.inputs(torch.from_numpy(rows))
         return predict(self.model_, self.likelihood_, x, self.test_samples, **how)
 
