@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from bayesdiv import __version__
 from bayesdiv.calibration.conformal import Saved
-from bayesdiv.calibration.scales import Spread
-from bayesdiv.calibration.sets import Levels
+from bayesdiv.calibration.sets import Levels, Spread
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
 from bayesdiv.saving import replacing
 from bayesdiv.serving import files

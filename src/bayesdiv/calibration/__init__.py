@@ -24,8 +24,7 @@ from bayesdiv.calibration.conformal import (
     Scaled,
     Score,
 )
-from bayesdiv.calibration.scales import Spread, Temperature
-from bayesdiv.calibration.sets import Levels, Promised, Sets
+from bayesdiv.calibration.sets import Levels, Promised, Sets, Spread, Temperature
 
 __all__ = ["Central", "FoldIntervals", "Intervals", "Levels", "Promised", "Quantiles", "Saved"]
 __all__ += ["Scaled", "Score", "Sets", "Spread", "Temperature"]

@@ -11,8 +11,7 @@ from torch.func import functional_call
 
 from bayesdiv import quantiles
 from bayesdiv.calibration.conformal import Central, Intervals, Saved, tail
-from bayesdiv.calibration.scales import Spread, Temperature
-from bayesdiv.calibration.sets import Sets
+from bayesdiv.calibration.sets import Sets, Spread, Temperature
 from bayesdiv.draws import Inputs, Outputs, Weights, tensor_of
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import plain
