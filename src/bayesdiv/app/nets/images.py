@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -223,17 +224,13 @@ class Conv:
     def build(self) -> nn.Sequential:
         """The network, its weights drawn at random."""
         depth, height, width = self.shape
-        first, second = self.channels
-        return nn.Sequential(
-            nn.Conv2d(depth, first, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(first, second, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(second * (height // 4) * (width // 4), self.outputs),
-        )
+        layers = [
+            layer
+            for before, after in pairwise([depth, *self.channels])
+            for layer in (nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        ]
+        left = self.channels[-1] * (height // 4) * (width // 4)
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(left, self.outputs))
 
 
 @dataclass(frozen=True)
