@@ -30,15 +30,10 @@ def fit(
     kinds = tuple(KINDS[name] for name in before)
     experiment.calibration = tuple(c for c in experiment.calibration if type(c) in kinds)
     if kind == "spread":
+        parts = experiment.model, experiment.likelihood, experiment.inputs(x), y
+        samples = experiment.rounds(experiment.training.test_samples)
         with seeded(experiment.training.seed):
-            found: Saved = Spread.fit(
-                experiment.model,
-                experiment.likelihood,
-                experiment.inputs(x),
-                y,
-                samples=experiment.rounds(experiment.training.test_samples),
-                batch_size=512,
-            )
+            found: Saved = Spread.fit(*parts, samples=samples, batch_size=512)
     else:
         found = (Temperature if kind == "temperature" else Levels).fit(experiment.predict(x), y)
     experiment.calibration = (*experiment.calibration, found)

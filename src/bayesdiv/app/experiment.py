@@ -24,7 +24,7 @@ from bayesdiv.draws import Inputs, Looped, Weights, draw_weights
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.bayesianize import bayesianize
-from bayesdiv.model.posteriors import Ensemble, MeanField
+from bayesdiv.model.posteriors import Ensemble, MeanField, PosteriorFor
 from bayesdiv.model.priors import FanIn
 from bayesdiv.objective.objective import Objective
 from bayesdiv.prediction import predict, predict_at
@@ -167,18 +167,10 @@ class Experiment:
         batches, length = self.batches(part), self.training.epochs
         updates = length * len(batches)
         rate = halved(updates) if self.images is None else self.images.schedule(updates)
-        recorded: dict[str, Any] = {"step": Recorded(), "autocast": torch.bfloat16}
-        return fit(
-            self.model,
-            self.objective,
-            batches,
-            optimizer,
-            length,
-            first=first,
-            schedule=scheduled(optimizer, rate, first * len(batches)),
-            seed=self.training.seed,
-            **(recorded if self._in_bfloat16 else {}),
-        )
+        how: Any = {"step": Recorded(), "autocast": torch.bfloat16} if self._in_bfloat16 else {}
+        how |= {"schedule": scheduled(optimizer, rate, first * len(batches)), "first": first}
+        how |= {"seed": self.training.seed}
+        return fit(self.model, self.objective, batches, optimizer, length, **how)
 
     def batches(self, part: Part) -> Batches:
         """The examples to learn from; pictures lie where they are used, unless they are many."""
@@ -308,24 +300,17 @@ def build(
         if images is not None and divergence is not None:
             network = images.bayesian(network, num_data)
         elif divergence is not None:
-            random = bayesianize(
-                network,
-                FanIn(training.prior_gain),
-                posterior=MeanField if training.members == 1 else Ensemble(training.members),
-                start=training.start or TABLES.start_for(divergence),
-            )
+            members, start = training.members, training.start or TABLES.start_for(divergence)
+            kind: PosteriorFor = MeanField if members == 1 else Ensemble(members)
+            random = bayesianize(network, FanIn(training.prior_gain), posterior=kind, start=start)
             network = random
             if isinstance(recipe, MLP):  # tables: it knows how far a row lies from those trained on
                 network = Away(random, recipe.inputs, num_data, **task.shifted)
         if isinstance(recipe, Pictured):
             network = nn.Sequential(recipe.prepare(), network)
-    objective = Objective(
-        task.likelihood(),
-        divergence,
-        num_data=num_data,
-        strength=1.0 if training.strength is None else training.strength,
-        samples=training.samples * training.members,
-    )
+    draws: Any = {"num_data": num_data, "samples": training.samples * training.members}
+    strength = 1.0 if training.strength is None else training.strength
+    objective = Objective(task.likelihood(), divergence, strength=strength, **draws)
     return Experiment(network, objective, recipe, training, divergence, images=images)
 
 

@@ -353,11 +353,8 @@ def _nll(estimator: Tabular, word: str, rows: Rows) -> float:
 
 def _log_score(predictive: Predictive, targets: Floats, whole: bool) -> Floats:
     """Log densities; of whole numbers the log probability of the unit around each."""
-    y = torch.from_numpy(targets)
-    if y.shape[1] > 1:
-        return predictive.log_prob(y).numpy()
-    y = y.squeeze(-1)
+    y = torch.from_numpy(targets if targets.shape[1] > 1 else targets[:, 0])
     counts = getattr(predictive.conditional.support, "is_discrete", False)
-    if counts or not whole:
+    if y.dim() > 1 or counts or not whole:
         return predictive.log_prob(y).numpy()
     return (predictive.cdf(y + 0.5) - predictive.cdf(y - 0.5)).clamp(min=1e-300).log().numpy()
