@@ -21,11 +21,7 @@ class Command(ArgumentParser):
     """
 
     def __init__(
-        self,
-        description: str,
-        example: str,
-        arguments: Mapping[str, str] | None = None,
-        **how: Any,
+        self, description: str, example: str, arguments: Mapping[str, str] | None = None, **how: Any
     ) -> None:
         super().__init__(
             " ".join(example.split()[:2]),

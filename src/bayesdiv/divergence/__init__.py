@@ -3,14 +3,7 @@
 from bayesdiv.divergence.arithmetic import JSA, UnmodifiedJSA
 from bayesdiv.divergence.base import Divergence, Estimator, Points
 from bayesdiv.divergence.estimators import Auto, NoExactForm
-from bayesdiv.divergence.kl import (
-    JSG,
-    KL,
-    LearnedAlpha,
-    ReverseKL,
-    UnmodifiedJSG,
-    WeightedKL,
-)
+from bayesdiv.divergence.kl import JSG, KL, LearnedAlpha, ReverseKL, UnmodifiedJSG, WeightedKL
 from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
 
 __all__ = [

@@ -61,10 +61,7 @@ class _InTurn(torch.autograd.Function):
 
 
 def _differentiated(
-    make: Callable[[], Part],
-    leaves: Sequence[Tensor],
-    gradients: list[Tensor | None],
-    again: bool,
+    make: Callable[[], Part], leaves: Sequence[Tensor], gradients: list[Tensor | None], again: bool
 ) -> Part:
     """A part without its graph, whose gradients were added to those so far."""
     with torch.enable_grad():
