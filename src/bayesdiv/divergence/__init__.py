@@ -6,21 +6,6 @@ from bayesdiv.divergence.estimators import Auto, NoExactForm
 from bayesdiv.divergence.kl import JSG, KL, LearnedAlpha, ReverseKL, UnmodifiedJSG, WeightedKL
 from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
 
-__all__ = [
-    "JSA",
-    "JSG",
-    "KL",
-    "Auto",
-    "ChiSquared",
-    "Divergence",
-    "Estimator",
-    "LearnedAlpha",
-    "NoExactForm",
-    "Points",
-    "Renyi",
-    "ReverseKL",
-    "TotalVariation",
-    "UnmodifiedJSA",
-    "UnmodifiedJSG",
-    "WeightedKL",
-]
+__all__ = ["JSA", "JSG", "KL", "Auto", "ChiSquared", "Divergence", "Estimator", "LearnedAlpha"]
+__all__ += ["NoExactForm", "Points", "Renyi", "ReverseKL", "TotalVariation", "UnmodifiedJSA"]
+__all__ += ["UnmodifiedJSG", "WeightedKL"]
