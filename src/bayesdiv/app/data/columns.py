@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _DATES = {"date", "datetime", "datetime64"}
 _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
-_DAY = 86_400e9  # nanoseconds
 _UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
 FEW_ODD = 0.2  # a smaller share of values that are no numbers is taken for mistakes
 
@@ -123,7 +122,7 @@ class Dates(Numeric):
         how = self.format if self.format and words_for(column) == "string" else None
         times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
         ticks = times.astype("datetime64[ns, UTC]").astype("int64")
-        return np.where(times.isna(), np.nan, ticks) / _DAY
+        return np.where(times.isna(), np.nan, ticks) / 86_400e9  # nanoseconds
 
 
 @dataclass(frozen=True)
@@ -251,8 +250,7 @@ def _odd_ones(column: "Series") -> NDArray[np.bool_]:
     if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
         return np.zeros(len(column), dtype=bool)
     bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
-    there: NDArray[np.bool_] = column.notna().to_numpy(dtype=bool)
-    return np.isnan(parsed(bare)) & there
+    return np.isnan(parsed(bare)) & np.asarray(column.notna(), dtype=np.bool_)
 
 
 def without_odd_ones(column: "Series") -> "Series":

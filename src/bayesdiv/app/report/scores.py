@@ -93,11 +93,9 @@ def verdict(known: Sequence[Tested], own: Measured, beside: Measured) -> Html:
     unseen = " that training never used" if first.part is first.splits.test else ""
     rows = first.what
     network, tested = f"network{'s' * (count > 1)}", f"{len(first.y):,} {rows} of {first.source}"
-    began = (
-        f"From {first.splits.num_data:,} training {rows} the {network} learned to {what}. Every "
-    )
-    where = f"figure, curve and table above the section Data is of {tested}{unseen}"
-    said = [element("p", f"{began}{where}, and averages {drawn}.")]
+    began = f"From {first.splits.num_data:,} training {rows} the {network} learned to {what}."
+    where = f"Every figure, curve and table above the section Data is of {tested}{unseen}"
+    said = [element("p", f"{began} {where}, and averages {drawn}.")]
     for one in known:
         name = joined(element("b", one.run.label), ": ") if count > 1 else ""
         mine, others = own[one.run.name], beside if _same_rows(one, first) else {}
