@@ -92,8 +92,12 @@ def export(
     names, leaves = _named(example)
     encoded = None
     if columns is not None:
-        encoded, leaves = _encoded(columns, leaves)
-        names = ("columns",)
+        width = sum(column.width for column in columns)
+        if len(leaves) != 1 or leaves[0].shape[1:] != (width,):
+            got = [tuple(leaf.shape) for leaf in leaves]
+            raise ValueError(f"columns fill {width} inputs of the network, got an example of {got}")
+        encoded, names = Encoded(columns, leaves[0].dtype), ("columns",)
+        leaves = (torch.zeros(2, len(columns), dtype=torch.float64),)
     likelihood = copy.deepcopy(likelihood).cpu().eval()
     served = Served(likelihood, level, units or Units(), tuple(calibration))
     keywords = names if isinstance(example, Mapping) else None
@@ -136,18 +140,6 @@ def _named(example: Inputs) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
     if not all(isinstance(leaf, Tensor) and leaf.dim() for leaf in example.values()):
         raise TypeError("example must be a tensor, or a tuple or mapping of tensors, with a row")
     return tuple(example), tuple(leaf.detach().cpu() for leaf in example.values())
-
-
-def _encoded(
-    columns: Sequence[Column], leaves: Sequence[Tensor]
-) -> tuple[Encoded, tuple[Tensor, ...]]:
-    """The encoder of raw columns, and rows of them for the trace."""
-    width = sum(column.width for column in columns)
-    if len(leaves) != 1 or leaves[0].shape[1:] != (width,):
-        got = [tuple(leaf.shape) for leaf in leaves]
-        raise ValueError(f"columns fill {width} inputs of the network, got an example of {got}")
-    raw = torch.zeros(2, len(columns), dtype=torch.float64)
-    return Encoded(columns, leaves[0].dtype), (raw,)
 
 
 def _metadata(

@@ -121,8 +121,9 @@ def ece(predictive: Predictive, y: Tensor, bins: int = 15) -> Tensor:
         >>> ece(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.4500)
     """
-    confidence, correct, count = _bin_sums(predictive, y, bins)
-    return (correct - confidence).abs().sum() / count.sum()
+    found = reliability(predictive, y, bins)
+    gaps = found.count * (found.accuracy - found.confidence).abs()
+    return gaps.nansum() / found.count.sum()
 
 
 def reliability(predictive: Predictive, y: Tensor, bins: int = 15) -> Reliability:
@@ -133,8 +134,12 @@ def reliability(predictive: Predictive, y: Tensor, bins: int = 15) -> Reliabilit
         >>> reliability(predictive, torch.tensor([1, 1]), bins=2).accuracy
         tensor([   nan, 0.5000])
     """
-    confidence, correct, count = _bin_sums(predictive, y, bins)
-    return Reliability(confidence / count, correct / count, count)
+    probabilities, y = labelled(predictive, y)
+    confidence, predicted = probabilities.max(-1)
+    place, correct = _bins(confidence, bins), (predicted == y).to(confidence)
+    sure, right = (torch.bincount(place, each, bins) for each in (confidence, correct))
+    count = torch.bincount(place, minlength=bins)
+    return Reliability(sure / count, right / count, count)
 
 
 @metric("AUC", SHARE, HIGHEST, "area under the ROC curve")
@@ -251,15 +256,6 @@ def _two_classes(predictive: Predictive) -> None:
     if predictive.discrete and predictive.probabilities.shape[-1] != 2:
         classes = predictive.probabilities.shape[-1]
         raise ValueError(f"this metric needs two classes, got {classes}")
-
-
-def _bin_sums(predictive: Predictive, y: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over each bin of the confidence, of the hits, and of the targets, (bins,) each."""
-    probabilities, y = labelled(predictive, y)
-    confidence, predicted = probabilities.max(-1)
-    member = one_hot(_bins(confidence, bins), bins)  # (N, bins)
-    correct = (predicted == y).unsqueeze(-1)
-    return (confidence.unsqueeze(-1) * member).sum(0), (correct * member).sum(0), member.sum(0)
 
 
 def _bins(probabilities: Tensor, bins: int) -> Tensor:
