@@ -62,10 +62,8 @@ class Arithmetic(Skewed):
     @property
     def bound(self) -> float | None:
         """-w log m - (1-w) log(1-m): theorem 1 for JSA, the entropy of alpha for UnmodifiedJSA."""
-        if isinstance(self.alpha, Tensor):
-            return max(type(self)(a).bound or 0.0 for a in self.alpha.flatten().tolist())
         whole = self.reduced() is self
-        return float(self.mixture(self.alpha).bound) if whole else super().bound
+        return _largest(self.mixture(self.alpha).bound) if whole else super().bound
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         """The single expectation under q; the points of p are not read."""

@@ -31,12 +31,6 @@ _NEAR, _FAR = 1e30, 1e60  # so far out that location and scale no longer count
 class NoExactForm(LookupError):
     """Raised by `Exact` for a divergence and pair that have no closed form and no rule."""
 
-    def __init__(self, divergence: Divergence, q: Distribution, p: Distribution) -> None:
-        super().__init__(
-            f"{divergence} has no exact form for {type(q).__name__} against {type(p).__name__}: "
-            "use Quadrature() or MonteCarlo(), or register one with closed_form.register"
-        )
-
 
 @dataclass(frozen=True)
 class Exact(Estimator):
@@ -62,7 +56,11 @@ class Exact(Estimator):
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         rule = self.rule(divergence, q, p)
         if rule is None:
-            raise NoExactForm(divergence, q, p)
+            raise NoExactForm(
+                f"{divergence} has no exact form for {type(q).__name__} against "
+                f"{type(p).__name__}: use Quadrature() or MonteCarlo(), or register one with "
+                "closed_form.register"
+            )
         compute = closed_form.prepare(rule, divergence, q, p)
         return lambda q, p, _: compute(at_least_single(q), at_least_single(p))
 

@@ -326,11 +326,8 @@ def _by_alpha(block: Standard, slopes: tuple[Number, ...]) -> Tensor | None:
     return slopes[0] * kl_terms(block).value + slopes[1] * reverse_kl_terms(block).value
 
 
-for _divergence, _terms in (
-    (KL, kl_terms),
-    (ReverseKL, reverse_kl_terms),
-    (WeightedKL, weighted_kl_terms),
-    (JSG, jsg_terms),
-    (UnmodifiedJSG, unmodified_jsg_terms),
-):
-    closed_form.register(_divergence, Normal, Normal)(OnePass(_terms))
+closed_form.register(KL, Normal, Normal)(OnePass(kl_terms))
+closed_form.register(ReverseKL, Normal, Normal)(OnePass(reverse_kl_terms))
+closed_form.register(WeightedKL, Normal, Normal)(OnePass(weighted_kl_terms))
+closed_form.register(JSG, Normal, Normal)(OnePass(jsg_terms))
+closed_form.register(UnmodifiedJSG, Normal, Normal)(OnePass(unmodified_jsg_terms))

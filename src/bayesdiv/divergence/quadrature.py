@@ -28,15 +28,6 @@ _LARGEST = 1e250
 class NotConverged(ArithmeticError):
     """Raised by `Quadrature` where an integral is not known well enough."""
 
-    def __init__(
-        self, divergence: Divergence, q: Distribution, p: Distribution, error: float
-    ) -> None:
-        super().__init__(
-            f"{divergence} of {type(q).__name__} from {type(p).__name__} is known to {error:.1e} "
-            f"only, and not to {ACCURACY:.0e}, because the densities are too singular or their "
-            "tails too heavy: use MonteCarlo() or other parameters"
-        )
-
 
 @dataclass(frozen=True)
 class Quadrature(Estimator):
@@ -239,7 +230,12 @@ class _Pair:
         infinite = torch.stack(diverging[:-2]).any(0) if diverging[:-2] else error < 0
         error = torch.where(infinite | ~coarse.isfinite(), 0.0, error)
         if bool((error > ACCURACY).any()):
-            raise NotConverged(self.divergence, self.q, self.p, error.max().item())
+            raise NotConverged(
+                f"{self.divergence} of {type(self.q).__name__} from {type(self.p).__name__} is "
+                f"known to {error.max().item():.1e} only, and not to {ACCURACY:.0e}, because the "
+                "densities are too singular or their tails too heavy: use MonteCarlo() or other "
+                "parameters"
+            )
         return panels, diverging
 
     def _ends(
