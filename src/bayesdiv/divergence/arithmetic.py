@@ -253,21 +253,16 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
         # A window this wide means an alpha next to 0 or 1: c s_k spans more than float32 holds.
         return in_double(lambda block, _: one_sided(block, mixture, nodes), block, 0.0)
     learned = mixture if isinstance(mixture.inner, Tensor) else None
-    y = excess * (excess + 2)
     swap = ratio > 1
     if not any_of(swap):
-        return _narrow(delta, ratio, -y, mixture.weights, learned, nodes)
+        return _narrow(block, mixture.weights, learned, nodes)
     inverse, other = ratio.reciprocal(), mixture.swapped
-    near = torch.where(swap, delta * inverse, delta)
-    terms = _narrow(
-        near,
-        torch.where(swap, inverse, ratio),
-        # 1 - 1/r², whose y alone would overflow.
-        torch.where(swap, (excess * inverse) * ((excess + 2) * inverse), -y),
-        tuple(_either(swap, mixture.weights, other.weights, ratio)),
-        learned and Mixture(*_either(swap, mixture, other, ratio)),  # type: ignore[arg-type]
-        nodes,
-    )
+    swapped = delta * inverse, inverse, -excess * inverse
+    narrow = Standard(*(torch.where(swap, *pair) for pair in zip(swapped, block, strict=True)))
+    weights = tuple(_either(swap, mixture.weights, other.weights, ratio))
+    if learned is not None:
+        learned = Mixture(*_either(swap, mixture, other, ratio))  # type: ignore[arg-type]
+    terms, near = _narrow(narrow, weights, learned, nodes), narrow.delta
     return Terms(
         terms.value,
         torch.where(swap, terms.d_delta * inverse, terms.d_delta),
@@ -286,17 +281,12 @@ def _either(
 
 
 def _narrow(
-    delta: Tensor,
-    ratio: Tensor,
-    deficit: Tensor,  # 1 - r² ≥ 0
-    weights: Sequence[Number],
-    learned: Mixture | None,
-    nodes: Nodes,
+    block: Standard, weights: Sequence[Number], learned: Mixture | None, nodes: Nodes
 ) -> Terms:
     """The sums over the nodes where q is the narrower side."""
-    bound, log_odds, outer, tilt = weights
+    (delta, ratio, excess), (bound, log_odds, outer, tilt) = block, weights
     points, shares = _columns(nodes, ratio)  # (K, 1)
-    delta = delta.clamp(-FARTHEST, FARTHEST)
+    delta, deficit = delta.clamp(-FARTHEST, FARTHEST), -excess * (excess + 2)  # 1 - r² ≥ 0
     slope = delta * ratio
     base = log_odds - ratio.log() + 0.5 * delta * delta
     z = base + (-0.5 * points * deficit + slope).mul_(points)  # (K, n)
