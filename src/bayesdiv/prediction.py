@@ -140,7 +140,6 @@ def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inp
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
-    """An array as a tensor, real numbers in torch's default precision."""
     made = torch.as_tensor(array)
     return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
 

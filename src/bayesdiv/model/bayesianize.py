@@ -13,6 +13,7 @@ from bayesdiv.model.layout import Layout, Placeholder, Where, place, unfrozen
 from bayesdiv.model.posteriors import MeanField, PosteriorFor
 from bayesdiv.model.priors import PriorFor, prior_scale
 
+By = Callable[[str], Hashable]  # from the name of a weight tensor to its group
 _Chosen = Sequence[tuple[str, nn.Parameter]]
 
 
@@ -30,11 +31,7 @@ def bayesianize(
 
 @overload
 def bayesianize(
-    module: nn.Module,
-    prior: nn.Module | PriorFor,
-    *,
-    by: Callable[[str], Hashable],
-    **options: Unpack[_Options],
+    module: nn.Module, prior: nn.Module | PriorFor, *, by: By, **options: Unpack[_Options]
 ) -> Grouped: ...
 
 
@@ -45,7 +42,7 @@ def bayesianize(
     posterior: PosteriorFor = MeanField,
     where: Where = unfrozen,
     start: float = 0.1,
-    by: Callable[[str], Hashable] | None = None,
+    by: By | None = None,
 ) -> Bayesian | Grouped:
     """Make a module Bayesian; the module itself does not change.
 
@@ -174,11 +171,8 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
     It has the class, the parameters and the state dict that the module had before `bayesianize`,
     tied weights tied, and shares no memory with `model`. So `save_pretrained`, `merge_and_unload`,
     `generate`, `torch.export` and quantisation tools work on it. Inside a larger model every
-    Bayesian module is replaced by its ordinary one.
-
-    Args:
-        model: a `Bayesian`, or a module with some inside.
-        weights: one draw, such as `draw_weights(model, 1)`; None is the mean.
+    Bayesian module is replaced by its ordinary one. Weights are one draw, such as
+    `draw_weights(model, 1)`.
 
     Examples:
         >>> from bayesdiv import FanIn

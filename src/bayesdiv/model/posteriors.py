@@ -304,12 +304,6 @@ class Ensemble:
     The first member starts at the module's weights, the others at redrawn ones; `at_mean` runs the
     first, since the mean over members is not a network that was trained.
 
-    Args:
-        members: K, how many.
-        of: the posterior of each member, such as `MeanField`, `Point` or `LowRank(rank=3)`.
-        redraw: from the initial values of one weight tensor, flat, to those of another member. Give
-            a function that returns its argument to start all members at pretrained weights.
-
     Examples:
         >>> import bayesdiv as bd
         >>> net = bd.bayesianize(nn.Linear(8, 1), bd.FanIn(), posterior=Ensemble(members=5))
@@ -318,7 +312,9 @@ class Ensemble:
     """
 
     members: int = 5
-    of: PosteriorFor = MeanField
+    of: PosteriorFor = MeanField  # of each member, or Point, or LowRank(rank=3)
+    # From the initial values of one weight tensor, flat, to those of another member; a function
+    # that returns its argument starts all members at pretrained weights.
     redraw: Callable[[Tensor], Tensor] = shuffled
 
     def __post_init__(self) -> None:

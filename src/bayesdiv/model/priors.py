@@ -182,24 +182,17 @@ class WeightDecayPrior:
     SGD with weight decay w moves a weight by -w m per unit of learning rate; the divergence moves
     it by -(strength/num_data) ∂D/∂m, which for KL is m/σ_p² and for others `pull` times that.
 
-    Args:
-        decay: of an SGD that trains this network well, such as 5e-4.
-        num_data: how many training examples there are.
-        strength: the λ of the objective.
-        divergence: that of the objective; None is KL.
-        ratio: the σ_q/σ_p at which the two are to agree; KL does not depend on it.
-
     Examples:
         >>> prior = WeightDecayPrior(5e-4, num_data=50_000, strength=0.01)
         >>> prior(Layout.of(nn.Linear(2, 1).named_parameters()), torch.zeros(3))()
         Normal(loc: 0.0, scale: 0.0199...)
     """
 
-    decay: float
-    num_data: int
-    strength: float = 1.0
-    divergence: Divergence | None = None
-    ratio: float = 1.0
+    decay: float  # of an SGD that trains this network well, such as 5e-4
+    num_data: int  # how many training examples there are
+    strength: float = 1.0  # the λ of the objective
+    divergence: Divergence | None = None  # that of the objective; None is KL
+    ratio: float = 1.0  # the σ_q/σ_p at which the two are to agree; KL does not depend on it
 
     def __post_init__(self) -> None:
         if not min(self.decay, self.strength, self.num_data) > 0:

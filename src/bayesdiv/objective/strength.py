@@ -92,11 +92,8 @@ class Constraint(Strength):
 
     The strength λ is the multiplier, learned by dual ascent along with the weights, by the
     optimizer that holds `objective.parameters()`: log λ moves by min(λ, 2) · (D/weights - ε), so it
-    converges from any initial value.
-
-    Args:
-        epsilon: the limit, in nats per weight.
-        initial: the initial λ; a tensor gives each trial of a stack its own multiplier.
+    converges from any `initial` one; a tensor gives each trial of a stack its own. The limit
+    `epsilon` is in nats per weight.
 
     Examples:
         >>> Constraint(epsilon=0.1, initial=torch.ones(3)).value()
