@@ -11,19 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bayesdiv import metrics as metrics
     from bayesdiv.app.sklearn.estimators import BayesianClassifier, BayesianRegressor
-    from bayesdiv.divergence import (
-        JSA,
-        JSG,
-        KL,
-        ChiSquared,
-        Divergence,
-        Renyi,
-        ReverseKL,
-        TotalVariation,
-        WeightedKL,
-    )
     from bayesdiv.divergence import closed_form as closed_form
+    from bayesdiv.divergence.arithmetic import JSA
+    from bayesdiv.divergence.base import Divergence
     from bayesdiv.divergence.estimators import Auto, Exact, MonteCarlo
+    from bayesdiv.divergence.kl import JSG, KL, ReverseKL, WeightedKL
+    from bayesdiv.divergence.others import ChiSquared, Renyi, TotalVariation
     from bayesdiv.divergence.quadrature import Quadrature
     from bayesdiv.draws import Looped, Vectorized, draw_weights, draws
     from bayesdiv.export import export
@@ -116,9 +109,11 @@ __all__ = [
 # Where each name is defined; type checkers read the imports above, which say the same.
 _HOMES = {
     "bayesdiv.app.sklearn.estimators": "BayesianClassifier BayesianRegressor",
-    "bayesdiv.divergence": "ChiSquared Divergence JSA JSG KL Renyi ReverseKL TotalVariation "
-    "WeightedKL",
+    "bayesdiv.divergence.arithmetic": "JSA",
+    "bayesdiv.divergence.base": "Divergence",
     "bayesdiv.divergence.estimators": "Auto Exact MonteCarlo",
+    "bayesdiv.divergence.kl": "JSG KL ReverseKL WeightedKL",
+    "bayesdiv.divergence.others": "ChiSquared Renyi TotalVariation",
     "bayesdiv.divergence.quadrature": "Quadrature",
     "bayesdiv.draws": "draw_weights draws Looped Vectorized",
     "bayesdiv.export": "export",
