@@ -237,5 +237,5 @@ def draw(search: tuning.Search, folder: Path) -> None:
         logs = {n for t in done for n, d in t.distributions.items() if getattr(d, "log", False)}
         enough = len({trial.value for trial in done}) >= FEWEST
         importance = get_param_importances(study) if enough else {}
-    content = page(f"{search.name}: search", VALUE, tried, min, frozenset(logs), importance)
+    content = page(f"{search.name}: search", VALUE, tried, logs, importance)
     runs.write(folder / PAGE, content.encode())

@@ -45,12 +45,7 @@ def compared(results: Results, splits: Splits) -> Compared:
 
 
 def page(
-    title: str,
-    results: Results,
-    histories: Histories,
-    forecasts: Forecasts,
-    splits: Splits,
-    samples: int,
+    title: str, results: Results, epochs: Histories, tested: Forecasts, splits: Splits, samples: int
 ) -> str:
     """Metrics over seeds, calibration and training, whose validation took so many `samples`."""
     names = [name for name, each in results.items() if each]
@@ -60,8 +55,8 @@ def page(
     parts = [
         section(f"Verdict{over}", element("p", " ".join(_verdict(found)))),
         section(f"Metrics{over}", *_metrics(found, names)),
-        section("Calibration on test data", charts(kind.calibration(forecasts))),
-        training(histories, splits.task.main, samples),
+        section("Calibration on test data", charts(kind.calibration(tested))),
+        training(epochs, splits.task.main, samples),
     ]
     return markup.framed(title, [(name, name, name) for name in names], parts)
 

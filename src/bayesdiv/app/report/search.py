@@ -1,7 +1,7 @@
 """The page of `bayesdiv tune`: which settings matter, and every trial with its value."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from bayesdiv.app.metric import number
@@ -12,17 +12,12 @@ SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA
 
 
 def page(
-    title: str,
-    value: str,
-    tried: Sequence[Any],
-    best: Callable[..., float],
-    logs: frozenset[str],
-    importance: Mapping[str, float],
+    title: str, value: str, tried: Sequence[Any], logs: Set[str], importance: Mapping[str, float]
 ) -> str:
-    """A search for the least or most (`best`) of a value; `logs` are settings on a log scale."""
+    """A search for the least of a value; `logs` are settings on a log scale."""
     done = [one for one in tried if one.state == "complete"]
     names = list(dict.fromkeys(name for one in done for name in one.settings))
-    aim = best((one.value for one in done), default=math.nan)
+    aim = min((one.value for one in done), default=math.nan)
     values: markup.Values = [
         {"trial": one.number, "value": one.value, **one.settings}
         | {"run": "best" if one.value == aim else "finished"}
@@ -44,9 +39,8 @@ def page(
         matters = charts(chart("Importance", said, bars, "bars", **drawing))
     begun = [one for one in tried if one.state != "waiting"]
     counted = f"{len(done)} of {len(begun)} trials finished."
-    word = "lowest" if best is min else "highest"
     parts = [
-        section("Result", element("p", f"{counted} {_verdict(done, value, aim, word)}".strip())),
+        section("Result", element("p", f"{counted} {_verdict(done, value, aim)}".strip())),
         section("Which settings matter", matters),
         section("Trials", charts(*drawn)),
         _trials(begun, names, value),
@@ -54,13 +48,13 @@ def page(
     return markup.framed(title, SERIES, parts)
 
 
-def _verdict(done: Sequence[Any], value: str, aim: float, word: str) -> str:
+def _verdict(done: Sequence[Any], value: str, aim: float) -> str:
     chosen = next((one for one in done if one.value == aim), None)
     if chosen is None:
         return ""
     found = ", ".join(f"{name} {number(v)}" for name, v in chosen.settings.items())
     close = sum(abs(one.value - aim) <= 0.01 * abs(aim) for one in done) - 1
-    text = f"Trial {chosen.number} has the {word} {value}, {number(aim)}, with {found}"
+    text = f"Trial {chosen.number} has the lowest {value}, {number(aim)}, with {found}"
     return f"{text}. Others within 1 % of it, which are as good: {close or 'none'}."
 
 
