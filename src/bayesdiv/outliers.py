@@ -78,14 +78,11 @@ def features(
         torch.Size([5, 8])
     """
     found: list[Tensor] = []
-    with evaluating(model), at_mean(model):
-        heard = model if layer is None else layer
-        handle = heard.register_forward_hook(lambda _, __, made: found.append(cast(Tensor, made)))
-        try:
-            for part in x.split(batch_size or max(1, len(x))):
-                model(part)
-        finally:
-            handle.remove()
+    heard = model if layer is None else layer
+    handle = heard.register_forward_hook(lambda _, __, made: found.append(cast(Tensor, made)))
+    with evaluating(model), at_mean(model), handle:
+        for part in x.split(batch_size or max(1, len(x))):
+            model(part)
     if not found:
         raise ValueError("layer must be a module that the model runs, got one that it does not")
     return torch.cat([part.flatten(1) for part in found])

@@ -44,10 +44,7 @@ def traced(graph: nn.Module, example: Sequence[Tensor]) -> ExportedProgram:
 
 @contextmanager
 def _exporting(refusal: str) -> Iterator[None]:
-    """Attention by operations that every runtime has, no checks of values, no torch's warnings.
-
-    What fails is refused with its innermost cause, in one line.
-    """
+    """Export by plain operations, without checks of values or warnings; what fails is refused."""
     checks, log = Distribution._validate_args, logging.getLogger("torch.onnx")
     level = log.level
     Distribution.set_default_validate_args(False)
