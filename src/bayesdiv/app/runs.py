@@ -152,11 +152,8 @@ def save_state(
     from safetensors.torch import save
 
     states = {k: v.state_dict() if isinstance(v, nn.Module) else v for k, v in parts.items()}
-    tensors = {
-        f"{name}/{key}": tensor.detach().cpu().contiguous().clone()
-        for name, state in states.items()
-        for key, tensor in state.items()
-    }
+    pairs = [(f"{name}/{key}", own) for name, state in states.items() for key, own in state.items()]
+    tensors = {name: own.detach().cpu().contiguous().clone() for name, own in pairs}
     taken = Taken()
     if isinstance(optimizer, Optimizer):
         optimizer = optimizer.state_dict()
@@ -297,8 +294,5 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, 
         {'data.seed': '0 there and 1 here'}
     """
     one, two = dict(leaves(there)), dict(leaves(here))
-    return {
-        name: f"{one.get(name)} there and {two.get(name)} here"
-        for name in sorted(one.keys() | two.keys())
-        if one.get(name) != two.get(name)
-    }
+    differ = [name for name in sorted(one.keys() | two.keys()) if one.get(name) != two.get(name)]
+    return {name: f"{one.get(name)} there and {two.get(name)} here" for name in differ}

@@ -208,11 +208,7 @@ def _fields(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encoder_of(settings: Mapping[str, Any]) -> Encoder:
-    """How a run encodes rows."""
-    if settings["encoder"] is None:
-        raise runs.RunError(
-            "a run on images cannot predict a table: predict its images from Python"
-        )
+    """How a run on a table encodes rows."""
     return Encoder.from_json(settings["encoder"])
 
 

@@ -127,13 +127,9 @@ class Keeper:
 
     def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
         """Note an epoch."""
-        line = {
-            "epoch": epoch.number,
-            **epoch.loss._asdict(),
-            "strength": epoch.strength,
-            "seconds": epoch.seconds,
-            **{f"validation_{name}": value for name, value in validation.items()},
-        }
+        line = {"epoch": epoch.number, **epoch.loss._asdict()}
+        line |= {"strength": epoch.strength, "seconds": epoch.seconds}
+        line |= {f"validation_{name}": value for name, value in validation.items()}
         self.history.append(line)
         if self.folder is not None:
             runs.append_history(self.folder, line)

@@ -426,7 +426,7 @@ def test_images_are_loaded_trained_and_reported_by_their_name(tmp_path, monkeypa
     quick = ["--epochs", 1, "--test_samples", 2]
     assert call("train", "cifar10", "--noise", 0.1, "--out", "run", *quick) == 0
     assert call("report", "run", "-o", "run.html") == 0
-    assert "images of 32 × 32 pixels, channels: 3" in (tmp_path / "run.html").read_text()
+    assert "an input has 3 × 32 × 32 numbers" in (tmp_path / "run.html").read_text()
     capsys.readouterr()
     (tmp_path / "new.csv").write_text("a\n1\n")
     assert call("predict", "run", "new.csv", "-o", "out.csv") == 2

@@ -81,8 +81,7 @@ def export(settings: Namespace) -> None:
     say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
     if told["encoder"] is not None:
         count = len(encoder_of(told).columns)
-        numbers = "1 number" if count == 1 else f"{count} numbers"
-        say(f"inputs: {numbers} per row; the file's metadata lists them")
+        say(f"inputs: {count} number{'s' * (count > 1)} per row; the file's metadata lists them")
     note(*unserved(experiment.calibration, settings.level))
     if splits is not None:
         say(_change(experiment, splits, rounded(experiment.model, weights, precision)))

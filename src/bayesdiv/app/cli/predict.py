@@ -58,8 +58,7 @@ def predict(settings: Namespace) -> None:
     copy[added[-1]] = problems
     text = copy.to_csv(index=False, sep=separator, decimal=rows.written.decimal or ".")
     runs.write(out, text.encode())
-    count = "1 row" if len(good) == 1 else f"{len(good)} rows"
-    by = calibrated.named(experiment.calibration)
+    count, by = f"{len(good)} row{'s' * (len(good) > 1)}", calibrated.named(experiment.calibration)
     say(f"{count}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
     note(*calibrated.unserved(experiment.calibration, settings.level))
     if unusual is not None and unusual.any():
