@@ -223,27 +223,20 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         usual = 1 if first.module.state_dict(prefix="own.") else TABLES.members
         return [first, *(one() for _ in range((self.members or usual) - 1))]
 
-    def _trained(
-        self, models: Sequence[Bayesian], likelihood: Likelihood, parts: Parts
-    ) -> Bayesian:
+    def _trained(self, models: list[Bayesian], likelihood: Likelihood, parts: Parts) -> Bayesian:
         """The members as one model, with the weights of their best epoch."""
-        objective = Objective(
-            Repeated(likelihood.float()),
-            TABLES.divergence if self.divergence is None else self.divergence,
-            num_data=parts.rows,
-            strength=self._strength(len(models)),
-            samples=self.samples,
-        )
+        divergence = TABLES.divergence if self.divergence is None else self.divergence
+        how: Any = {"strength": self._strength(len(models)), "samples": self.samples}
+        objective = Objective(Repeated(likelihood.float()), divergence, num_data=parts.rows, **how)
         model = (models[0] if len(models) == 1 else stacked(models)).to(self.device)
-        optimizer = self._optimizer(model, objective.to(self.device), likelihood)
+        optimizer = self._optimizer(model, objective.to(self.device))
         size = self.batch_size or TABLES.batch_size(parts.rows)
         batches = parts.batches(size, self._seed, model.loc.device)
         number, rate, watch = self._length(len(batches), parts)
         best = Best(model=model, likelihood=likelihood)
         self.history_: list[EpochLoss] = []
-        how: Any = {"seed": self._seed + self._stream.updates, "device": self.device}
-        how |= {"schedule": LambdaLR(optimizer, rate)}
-        how |= {"step": Recorded() if model.loc.is_cuda else Eager()}
+        how = {"schedule": LambdaLR(optimizer, rate), "seed": self._seed + self._stream.updates}
+        how |= {"step": Recorded() if model.loc.is_cuda else Eager(), "device": self.device}
         for each in fit(model, objective, batches, optimizer, number, **how):
             epoch, loss = each.number, for_one_member(each, parts.repeats)
             self.history_.append(loss)
@@ -294,25 +287,21 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def _strength(self, members: int) -> float | WarmUp | Constraint:
         """The user's, or a Constraint like it that learns: one multiplier per member."""
         given = self.strength
-        if self._stream.on:
-            if not isinstance(given, float | int):
-                raise ValueError(f"strength of partial_fit must be a number, got {given!r}")
-            return given * self._stream.part
-        if not isinstance(given, Constraint):
-            return given
-        first = given.value()
-        return Constraint(given.epsilon, first if members == 1 else first.expand(members).clone())
+        if isinstance(given, Constraint | WarmUp) and self._stream.on:
+            raise ValueError(f"strength of partial_fit must be a number, got {given!r}")
+        if isinstance(given, Constraint):
+            first = given.value()
+            return Constraint(given.epsilon, first if members == 1 else first.repeat(members))
+        return given if isinstance(given, WarmUp) else given * self._stream.part
 
-    def _optimizer(
-        self, model: Bayesian, objective: Objective, likelihood: Likelihood
-    ) -> torch.optim.Adam:
+    def _optimizer(self, model: Bayesian, objective: Objective) -> torch.optim.Adam:
         """Adam, in which the noise has its own faster rate; of a stream, where it was left."""
         rate, multiplier = self.learning_rate, list(objective.strength.parameters())
         noise = {"lr": min(NOISE_FASTER * rate, max(rate, NOISE_FASTEST))}
-        groups = parameter_groups(model, likelihood, noise=noise)
+        groups = parameter_groups(model, objective.likelihood, noise=noise)
         groups += [{"params": multiplier}] if multiplier else []
         adam = torch.optim.Adam(groups, rate, capturable=model.loc.is_cuda, fused=True)
-        if self._stream.on and self._stream.adam is not None:
+        if self._stream.adam is not None:
             rates = adam.state_dict()["param_groups"]
             adam.load_state_dict({"state": self._stream.adam, "param_groups": rates})
         return adam
