@@ -85,11 +85,7 @@ class Bayesian(Whole):
         return self._posterior.rsample(samples, dtype, seed)
 
     def with_weights(self, weights: Tensor, *inputs: Any, **named: Any) -> Any:
-        """The network's output for these weights, (…, weights).
-
-        Leading axes of the weights are trials: the inputs then carry them too. Where autocast is
-        on, vectors such as the weights of a norm are taken in the posterior's precision.
-        """
+        """The network's output for these weights, (trials…, weights), of inputs with these axes."""
         if weights.dim() > 1:
             each = torch.vmap(lambda w, i, n: self.with_weights(w, *i, **n), randomness="different")
             with autocast_under_vmap(weights.device):
@@ -144,10 +140,8 @@ class Bayesian(Whole):
         return cast(Posterior, self.posterior)
 
     def inside(self, make: Callable[[], Any]) -> Any:
-        """What is made of the posterior and the prior: the one door for `Objective`.
-
-        `register_fsdp_forward_method(group, "inside")` gathers a sharded group for this time alone.
-        """
+        """What is made of the posterior and the prior: the one door for `Objective`."""
+        # `register_fsdp_forward_method(group, "inside")` gathers a sharded group for this time.
         return make()
 
     def make_shardable(self) -> None:
@@ -252,9 +246,8 @@ def at_mean(model: nn.Module) -> AbstractContextManager[None]:
 
 
 def stacked(models: Sequence[Bayesian]) -> Bayesian:
-    """Stack independent trials into one model, their parameters along a leading axis.
+    """Stack independent trials, which learn as each would alone, along a leading axis.
 
-    The loss of a stack is the sum of its trials' losses, so each trial learns as it would alone.
     Priors of one family may have different parameters; all else that is not random must be equal.
     """
     if not models:

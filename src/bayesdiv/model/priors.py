@@ -20,13 +20,9 @@ PriorFor = Callable[[Layout, Tensor], nn.Module]
 class Prior(nn.Module):
     """A prior of any torch family, the same for all weights, per weight tensor or per weight.
 
-    Args:
-        family: a class of torch.distributions over one dimension, such as Normal or Laplace.
-        layout: of the weights, where a parameter is given per tensor. It is stored so, and repeated
-            for the tensor's weights whenever the prior is asked.
-        **parameters: the family's parameters: numbers, flat tensors of one entry per weight, or
-            with a layout of one entry per weight tensor. They move with the module and are saved
-            with it, but they are not trained.
+    The family is a class of torch.distributions over one dimension, such as Normal or Laplace. Its
+    parameters are numbers, flat tensors of one entry per weight, or with a layout of one entry per
+    weight tensor, stored so. They are saved with the module, but they are not trained.
 
     Examples:
         >>> Prior(Normal, loc=0.0, scale=0.1)()
