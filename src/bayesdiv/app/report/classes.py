@@ -19,7 +19,7 @@ NAME = "classes"
 
 
 def sections(known: Sequence[Tested]) -> list[Html]:
-    """Reliability, risk, ROC curve and confusion of networks that predict classes."""
+    """Reliability, risk and confusion of networks that predict classes."""
     pairs = {one.run.name: [(one.predictive, one.y)] for one in known}
     risks: Values = []
     for one in known:
