@@ -163,6 +163,19 @@ def test_chi_squared_of_a_narrow_gaussian_in_a_uniform_is_right(scale):
     assert found.item() == pytest.approx(float(wanted), rel=1e-9)
 
 
+def test_the_logarithm_of_an_integral_has_a_gradient_against_a_prior_with_an_edge():
+    """∂/∂μ log ∫ p²/q = ∫ p²/q · (μ-x)/σ² / ∫ p²/q over (-1, 1)."""
+    loc, scale = number(0.2).requires_grad_(), 0.8
+    q, p = Normal(loc, number(scale)), Uniform(number(-1.0), number(1.0))
+    (found,) = torch.autograd.grad(bd.Quadrature()(bd.ChiSquared(), q, p), loc)
+
+    def ratio(x):
+        return mp.exp((x - 0.2) ** 2 / (2 * scale**2))
+
+    above = mp.quad(lambda x: ratio(x) * (0.2 - x) / scale**2, [-1, 0, 1])
+    assert found.item() == pytest.approx(float(above / mp.quad(ratio, [-1, 0, 1])), rel=1e-9)
+
+
 def test_total_variation_is_cut_where_the_densities_cross():
     q, p = normal(1, 0.5), lambda x: mp.exp(-x) * (x > 0)
     roots = [crossing(q, p, near) for near in (0.3, 2.0)]

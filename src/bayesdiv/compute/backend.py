@@ -1,7 +1,4 @@
-"""The one door to speed: totals of a divergence and draws, by the fastest backend that serves.
-
-A backend is entered here, and tried once per divergence and device against the plain rule.
-"""
+"""Totals of a divergence and draws, by the fastest backend that agrees with the plain rule."""
 
 import logging
 from collections.abc import Callable, Iterator

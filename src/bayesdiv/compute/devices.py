@@ -27,11 +27,6 @@ def traced() -> bool:
     return compiling() or torch._C._are_functorch_transforms_active()
 
 
-def has_gpu() -> bool:
-    """Whether this machine has a CUDA device."""
-    return torch.cuda.is_available()
-
-
 def on_cpu(place: Tensor | torch.device) -> bool:
     """Whether a look at values costs nothing, and caches and threads count."""
     device = place.device if isinstance(place, Tensor) else place

@@ -1,7 +1,4 @@
-"""Machine code for what a CPU repeats for every weight, where the machine has a C compiler.
-
-`native.c` takes one pass over many weights; operations of torch, which do the same, take dozens.
-"""
+"""Machine code of `native.c`, one pass over many weights, where there is a C compiler."""
 
 import ctypes
 import logging

@@ -1,8 +1,4 @@
-"""Random numbers: standard normal noise for draws, and generators and turns of threads.
-
-Noise is a fifth of a training step. Many numbers at once come from a generator of NumPy that is
-faster than torch's, and seeded by it.
-"""
+"""Random numbers: standard normal noise for draws, and generators and turns of threads."""
 
 import ctypes
 import math
@@ -27,7 +23,8 @@ _turn = threading.RLock()
 
 def standard_normal(shape: Sequence[int], like: Tensor, seed: int | None = None) -> Tensor:
     """Noise of this shape, of the dtype and on the device of `like`."""
-    # A seed makes the same noise again and leaves torch's generator alone.
+    # A seed makes the same noise again and leaves torch's generator alone. Many numbers at once
+    # come from a generator of NumPy that is faster than torch's.
     size = torch.Size(shape)
     plain = like.device.type != "cpu" or like.dtype != torch.float32 or size.numel() < MANY
     # What is traced or batched must be an operation of torch.

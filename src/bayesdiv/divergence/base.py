@@ -43,13 +43,9 @@ class Points:
         return self._terms(values).sum(0)
 
     def log_mean_ratio(self, power: Number) -> Tensor:
-        """Log E[(p/q)^power], such as log Z = log ∫ q^α p^(1-α) with power 1-α at points of q.
-
-        The logarithm of a sample mean is biased, and from a handful of samples its gradient points
-        away from the prior, so few points are refused.
-        """
+        """Log E[(p/q)^power], such as log Z = log ∫ q^α p^(1-α) with power 1-α at points of q."""
         count = self.log_q.shape[0]
-        if count < 1000:
+        if count < 1000:  # from a handful, the gradient of this logarithm points away from p
             raise ValueError(
                 f"the logarithm of a mean needs at least 1000 samples, got {count}: use "
                 "Quadrature(), or WeightedKL instead of JSG"

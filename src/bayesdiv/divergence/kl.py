@@ -176,15 +176,12 @@ class UnmodifiedJSG(Skewed):
 
 
 class LearnedAlpha(nn.Module):
-    """An alpha inside (0, 1), learned through its logit; call it for the alpha of a divergence.
+    """An alpha inside (0, 1), or one per trial, learned through its logit; call it for the alpha.
 
         alpha = 1e-6 + (1 - 2e-6) sigmoid(logit)
 
     Minimising a loss over alpha only shrinks the divergence in it, whatever the posterior: learn
     alpha on another objective, such as the likelihood of validation data, or choose it there.
-
-    Args:
-        initial: the first alpha, one number or one per trial.
 
     Examples:
         >>> from torch.distributions import Normal

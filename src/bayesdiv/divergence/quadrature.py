@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from bayesdiv.divergence.base import Computation, Divergence, Estimator, Points
 from bayesdiv.divergence.densities import common_shape, inside, log_density, parameter, part
 from bayesdiv.divergence.gaussian import alpha_of
-from bayesdiv.divergence.panels import Panels, lay_out
+from bayesdiv.divergence.panels import Panels, lay_out, put
 
 ACCURACY = 1e-7  # of a value up to 1, relative beyond: what is worse is refused
 _TARGET = 1e-10  # what panels are refined to
@@ -34,8 +34,8 @@ class Quadrature(Estimator):
     """Dense integration on panels that follow both densities, for any pair: the reference.
 
     Panels lie between the quantiles of q, of p and of their components, are cut at the edges of the
-    supports and become logarithmic towards edges and in the tails. Each is halved until halving
-    changes nothing; the masses of q and p must come out as 1. If that fails, `NotConverged` reports
+    supports and where q = p, become logarithmic towards edges and in tails, and are halved until
+    that changes nothing; the masses of q and p must come out as 1. If not, `NotConverged` reports
     the error reached; if an integral diverges, the value is infinite. The nodes do not move with q,
     so gradients are right for priors with edges too. Some 4,000 nodes per weight in double
     precision: for checks, figures and small networks. Memory is bounded for any number of weights.
@@ -116,7 +116,7 @@ class _Record(NamedTuple):
     def with_halves(self, halves: "_Record", index: Tensor) -> "_Record":
         """Some panels in halves."""
         new = self._replace(sums=self.sums.gather(0, index)).compared(halves)
-        sums, change = _put(self.sums, index, new.sums), _put(self.change, index, new.change)
+        sums, change = put(self.sums, index, new.sums), put(self.change, index, new.change)
         return _Record(sums, self.logarithmic, change)
 
 
@@ -134,7 +134,9 @@ class _Nodes(Points):
         return self._entered(self._terms(values), torch.Tensor.sum, logarithmic=False)
 
     def log_mean_ratio(self, power: float | Tensor) -> Tensor:
-        return self._entered(self._exponents(power), torch.Tensor.logsumexp, logarithmic=True)
+        # Finite, as the sum of a panel without any mass would have no gradient.
+        terms = self._exponents(power).clamp(min=_FLOOR)
+        return self._entered(terms, torch.Tensor.logsumexp, logarithmic=True)
 
     def _entered(
         self, terms: Tensor, add: Callable[[Tensor, int], Tensor], *, logarithmic: bool
@@ -273,7 +275,7 @@ class _Pair:
             cut = Panels(*(side.gather(0, index) for side in panels)).halves()
             made = zip(records, self._over(cut)[1], strict=True)
             records = [record.with_halves(both, index) for record, both in made]
-            panels = Panels(*(_put(old, index, new) for old, new in zip(panels, cut, strict=True)))
+            panels = Panels(*(put(old, index, new) for old, new in zip(panels, cut, strict=True)))
         return panels
 
 
@@ -294,8 +296,3 @@ def _worst(records: list[_Record], done: Tensor) -> Tensor:
         relative = record.relative(record.change, total).nan_to_num(0.0, 0.0, 0.0)
         found = torch.maximum(found, torch.where(total.isfinite(), relative, 0.0))
     return torch.where(done, 0.0, found)
-
-
-def _put(old: Tensor, index: Tensor, new: Tensor) -> Tensor:
-    """`old` with the first half of `new` at `index`, and the other below."""
-    return torch.cat([old.scatter(0, index, new[: len(index)]), new[len(index) :]])

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_map_only
 
-from bayesdiv.compute.devices import has_gpu, seen_to_fail
+from bayesdiv.compute.devices import seen_to_fail
 from bayesdiv.compute.noise import drawing, turn
 from bayesdiv.draws import leaves
 from bayesdiv.objective.objective import Loss, LossModule, Objective
@@ -74,7 +74,7 @@ class Place:
         if accelerator is None and started > 1:
             from accelerate import Accelerator
 
-            accelerator = Accelerator(cpu=not has_gpu())
+            accelerator = Accelerator(cpu=not torch.cuda.is_available())
         self.accelerator, self.rank, self.world = accelerator, 0, 1
         self.backward: Backward = Tensor.backward
         if accelerator is None:
