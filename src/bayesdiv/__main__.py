@@ -14,19 +14,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         with stoppable():
-            _run(arguments)
-    except KeyboardInterrupt as stop:  # while what a command needs is imported
-        sys.stderr.write("bayesdiv: stopped\n")
-        sys.exit(code_of(stop))
+            from bayesdiv.app.cli import main as command_line
 
-
-def _run(arguments: Sequence[str] | None) -> None:
-    try:
-        from bayesdiv.app.cli import main as command_line
+            command_line(arguments)
     except ModuleNotFoundError as problem:
         sys.stderr.write(f"bayesdiv: {problem}\n")
         sys.exit(2)
-    command_line(arguments)
+    except KeyboardInterrupt as stop:  # while what a command needs is imported
+        sys.stderr.write("bayesdiv: stopped\n")
+        sys.exit(code_of(stop))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import bayesdiv
 from bayesdiv.app.extra import Terminated, code_of, require, stoppable
@@ -75,7 +74,7 @@ def _run(arguments: Sequence[str]) -> None:
         # Networks for tables are small: handing a step to several threads costs more than it saves.
         torch.set_num_threads(1)
     settings = parser(arguments[0]).parse_args(arguments[1:])
-    getattr(_module(arguments[0]), arguments[0])(settings)
+    getattr(sys.modules[f"{__name__}.{arguments[0]}"], arguments[0])(settings)
 
 
 def commands() -> dict[str, str]:
@@ -107,9 +106,5 @@ def _answered(arguments: Sequence[str]) -> None:
 
 def parser(command: str) -> argparse.ArgumentParser:
     """The parser of a command; the others are not imported."""
-    found: argparse.ArgumentParser = _module(command).parser()
+    found: argparse.ArgumentParser = importlib.import_module(f"{__name__}.{command}").parser()
     return found
-
-
-def _module(command: str) -> Any:
-    return importlib.import_module(f"bayesdiv.app.cli.{command}")
