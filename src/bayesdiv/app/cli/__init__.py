@@ -1,7 +1,4 @@
-"""The command line: a file per command, with its `parser` and a function of the command's name.
-
-The first line of a file, after the command, is what `bayesdiv --help` says about it.
-"""
+"""The command line: a file per command, with its help, its `parser` and a function of its name."""
 
 import argparse
 import difflib
@@ -26,10 +23,7 @@ UNFORESEEN = 70  # exit code of our own mistakes, EX_SOFTWARE of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one sentence on stderr and exit code 2.
-
-    An unexpected failure is one sentence too, with the path of its traceback and exit code 70.
-    """
+    """Run the command line; what fails is one sentence on stderr, with exit code 2 or 70."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _answered(arguments)
     from rich.markup import escape

@@ -210,13 +210,10 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
 
 
 def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> str:
-    """The best settings for `bayesdiv train`, whose options are returned, and a table of trials.
-
-    A divergence of one's own is an option, since a config names no code outside bayesdiv.
-    """
+    """The best settings for `bayesdiv train`, whose options are returned, and a table of trials."""
     divergence, options = loss(described(tuned.divergence)), f"--config {folder / BEST}"
     best = {key: value for key, value in source.items() if value is not None and key != "data"}
-    if "." in divergence.partition(":")[0]:
+    if "." in divergence.partition(":")[0]:  # a config names no code outside bayesdiv
         options += f" --divergence {divergence}"
     else:
         best["divergence"] = divergence
