@@ -19,18 +19,24 @@ COMPONENTS = 3  # of a mixture
 OVERDISPERSED = 0.5  # relative spread of counts before anything is learned
 
 
-class Moments(NamedTuple):
-    """What columns are standardised by, (columns,) each."""
+class Units(NamedTuple):
+    """How columns or targets are learned, (columns,) each.
+
+    y is (value - loc) / scale. Where the network says a logarithm, 0 and 1 of its output are
+    `centre` and `centre + width` of the logarithm of y.
+    """
 
     loc: Floats
     scale: Floats
+    centre: Floats = np.zeros(1)
+    width: Floats = np.ones(1)
 
-    def standardised(self, values: Floats) -> Floats:
-        """Columns with mean 0 and standard deviation 1."""
+    def learned(self, values: Floats) -> Floats:
+        """The values as they are learned."""
         return (values - self.loc) / self.scale
 
 
-def moments(values: Floats, repeats: Floats, constant: float = 1.0) -> Moments:
+def moments(values: Floats, repeats: Floats, constant: float = 1.0) -> Units:
     """Mean and standard deviation of each column; `constant` for one that differs by rounding."""
     width = np.ptp(values, axis=0)
     varies = width > 10 * np.finfo(np.float64).eps * np.abs(values).max(axis=0)
@@ -38,20 +44,7 @@ def moments(values: Floats, repeats: Floats, constant: float = 1.0) -> Moments:
     loc = np.average(values, axis=0, weights=repeats)
     # In units of the width, so that the squares neither overflow nor vanish.
     variance = np.average(((values - loc) / width) ** 2, axis=0, weights=repeats)
-    return Moments(loc, np.where(varies, width * np.sqrt(variance), constant))
-
-
-class Units(NamedTuple):
-    """How targets are learned, (targets,) each.
-
-    y is (target - loc) / scale. Where the network says a logarithm, 0 and 1 of its output are
-    `centre` and `centre + width` of the logarithm of y.
-    """
-
-    loc: Floats
-    scale: Floats
-    centre: Floats
-    width: Floats
+    return Units(loc, np.where(varies, width * np.sqrt(variance), constant))
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ class Family:
     """A family of distributions around what a network says."""
 
     likelihood: Callable[[Units], Likelihood]  # for targets as they are learned
-    units: Callable[[Floats, Floats], Units]  # from targets and repeats to how they are learned
+    units: Callable[[Floats, Floats], Units] = moments  # of targets and their repeats
     outputs: int = 2  # numbers out of the network per target
     locations: int = 1  # of these, those that say where the target lies; they come first
 
@@ -73,11 +66,6 @@ class Family:
         """Which targets are so."""
         whole = (y >= 0) & (y == np.floor(y)) if self.units is _counted else np.isfinite(y)
         return np.asarray(y > 0 if self.units is _logarithmic else whole)
-
-
-def _standard(y: Floats, repeats: Floats) -> Units:
-    found = moments(y, repeats)
-    return Units(*found, np.zeros_like(found.loc), np.ones_like(found.loc))
 
 
 def _logarithmic(y: Floats, repeats: Floats) -> Units:
@@ -121,18 +109,14 @@ def _of_logarithms(
 
 
 FAMILIES = {
-    "heteroscedastic": Family(
-        lambda _: likelihoods.HeteroscedasticGaussian(_SMALLEST, _SHIFT), _standard
-    ),
+    "heteroscedastic": Family(lambda _: likelihoods.HeteroscedasticGaussian(_SMALLEST, _SHIFT)),
     "gaussian": Family(
         lambda units: likelihoods.Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
-        _standard,
         outputs=1,
     ),
-    "student_t": Family(lambda _: likelihoods.StudentTNoise(), _standard, outputs=1),
+    "student_t": Family(lambda _: likelihoods.StudentTNoise(), outputs=1),
     "mixture": Family(
         lambda _: likelihoods.GaussianMixture(COMPONENTS, _SMALLEST, _SHIFT),
-        _standard,
         outputs=3 * COMPONENTS,
         locations=COMPONENTS,
     ),

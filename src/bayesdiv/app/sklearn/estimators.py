@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
-from bayesdiv.app.families import Floats, Moments, candidates, check_targets, family_of, in_units
+from bayesdiv.app.families import Floats, candidates, check_targets, family_of, in_units
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.app.sklearn.rows import Rows, distinct, repeats_of
 from bayesdiv.app.sklearn.tabular import Tabular
@@ -118,7 +118,7 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
         family = family_of(self.family_)
         if not self._warm:
             self._targets = family.units(rows.y, rows.repeats)
-        rows = rows._replace(y=Moments(*self._targets[:2]).standardised(rows.y))
+        rows = rows._replace(y=self._targets.learned(rows.y))
         shifted = {"targets": rows.y.shape[1], "locations": family.locations}
         outputs = family.outputs * rows.y.shape[1]
         self._fit(rows, family.likelihood(self._targets), outputs, **shifted)

@@ -141,7 +141,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
     def predictive(self, X: ArrayLike) -> Predictive:
         """The mixture over members and weight draws, the same draws in every call."""
         check_is_fitted(self)
-        rows = self._columns.standardised(self._numbers(X, reset=False))
+        rows = self._columns.learned(self._numbers(X, reset=False))
         how: Any = {"batch_size": tables.ROWS_AT_A_TIME, "seed": self._seed}
         x = self.model_.inputs(torch.from_numpy(rows))
         return predict(self.model_, self.likelihood_, x, self.test_samples, **how)
@@ -155,7 +155,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         if not self._warm:
             # Divided by infinity, a column without anything to learn from says nothing later.
             self._columns = moments(rows.x, rows.repeats, constant=np.inf)
-        rows = rows._replace(x=self._columns.standardised(rows.x))
+        rows = rows._replace(x=self._columns.learned(rows.x))
         warm, sample = self._warm, self._stream.sample(rows.x, self._seed)
         known = sample if self._stream.on else rows.x
         with preserved(), self._threads(len(rows.x)):
