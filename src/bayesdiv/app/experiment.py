@@ -82,16 +82,15 @@ class Training:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name in ("epochs", "batch_size", "samples", "members", "test_samples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        for name in given.keys() & {"epochs", "batch_size", "samples", "members", "test_samples"}:
+            if given[name] < 1:
+                raise ValueError(f"{name} must be at least 1, got {given[name]}")
+        for name in given.keys() & {"learning_rate", "start", "prior_gain"}:
+            if not 0 < given[name] < math.inf:
+                raise ValueError(f"{name} must be positive, got {given[name]}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed must lie between 0 and 2147483647, got {self.seed}")
-        for name in ("learning_rate", "start", "prior_gain"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be positive, got {value}")
 
 
 @dataclass(frozen=True)

@@ -160,12 +160,14 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
     best = _write(folder, source, tuned, tried)
     draw(search, folder)
     say(f"Trials: {folder / TRIALS}, drawn in {folder / PAGE}")
-    pairs = {"best": tuned[:2], "given": (space.divergence, space.training)}
+    given = space.divergence, space.training
+    same = tuned[:2] == given
     with errors.status("training the best settings and the given ones again"):
-        found = {which: trainings.train(splits, *pair)[1]["test"] for which, pair in pairs.items()}
+        found = {"best": trainings.train(splits, *tuned[:2])[1]["test"]}
+        found["given"] = found["best"] if same else trainings.train(splits, *given)[1]["test"]
     print_metrics(found, f"{splits.name}: test data, trained again", "settings")
     runs.write_json(folder / RESULT, {"best": tuned.best._asdict(), "test": found})
-    if tuned.best.number == 0 and pairs["best"] == pairs["given"]:
+    if tuned.best.number == 0 and same:
         say("No trial was better than the given settings.")
     say(f"Best settings: {folder / BEST}; train them with")
     say(f"  bayesdiv train {settings.data} {best} --out runs/{name}")
