@@ -50,19 +50,15 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     return [section("Errors", errors), section("Intervals", drawn)]
 
 
-def _units(one: Tested, values: Tensor) -> list[float]:
-    return cast(list[float], cast(Regression, one.splits.task).to_units(values).tolist())
-
-
 def _thinned(order: Tensor, most: int = MOST_POINTS) -> Tensor:
     return order[:: math.ceil(len(order) / most)]
 
 
 def _points(one: Tested, order: Tensor) -> dict[str, list[float]]:
-    low, high = (end[order] for end in one.interval)
-    ends = {"low": _units(one, low), "high": _units(one, high)}
-    middle, actual = (_units(one, each[order]) for each in (one.predictive.mean, one.y))
-    return {"row": [one.places[k] for k in order], "predicted": middle, "actual": actual, **ends}
+    units, (low, high) = cast(Regression, one.splits.task).to_units, one.interval
+    found = {"predicted": one.predictive.mean, "actual": one.y, "low": low, "high": high}
+    drawn = {name: units(values[order]).tolist() for name, values in found.items()}
+    return {"row": [one.places[k] for k in order], **drawn}
 
 
 def _predicted(one: Tested) -> Html:
