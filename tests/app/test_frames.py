@@ -123,6 +123,14 @@ def test_a_warm_start_goes_on_from_the_weights_before(capsys):
         warm.set_params(members=3).fit(X, y)
 
 
+def test_a_warm_start_keeps_the_classes_of_the_first_fit():
+    X, y = load_iris(return_X_y=True)
+    warm = bd.BayesianClassifier(**QUICK | {"epochs": 2}, warm_start=True, random_state=0).fit(X, y)
+    assert warm.fit(X[:100], y[:100]).predict_proba(X).shape == (150, 3)  # without the third class
+    with pytest.raises(ValueError, match="y must hold classes of the fit, got 7"):
+        warm.fit(X[:2], [0, 7])
+
+
 def test_fields_of_a_divergence_are_searched_like_any_setting():
     X, y = load_iris(return_X_y=True)
     model = bd.BayesianClassifier(bd.JSG(0.3), **QUICK | {"epochs": 2}, random_state=0)
