@@ -1,5 +1,8 @@
 """Quantiles where torch knows them, only the distribution function, or nothing but samples."""
 
+import math
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -136,3 +139,33 @@ class Bare(Distribution):
 def test_a_distribution_function_nobody_knows_is_refused():
     with pytest.raises(ValueError, match="Bare has no distribution function"):
         quantiles.cdf(Bare(torch.Size([2, 1]), validate_args=False), torch.zeros(1))
+
+
+class Heavy(Distribution):
+    """A Cauchy distribution that knows neither its quantiles nor, as there are none, moments."""
+
+    arg_constraints: ClassVar = {}
+    support = constraints.real
+
+    def __init__(self, loc):
+        self.loc = loc
+        super().__init__(loc.shape, validate_args=False)
+
+    @property
+    def mean(self):
+        return torch.full_like(self.loc, math.nan)
+
+    variance = mean
+
+    def cdf(self, value):
+        return (value - self.loc).atan() / math.pi + 0.5
+
+    def log_prob(self, value):
+        return -((value - self.loc).square().log1p()) - math.log(math.pi)
+
+
+@pytest.mark.parametrize("probability", [1e-6, 0.05, 0.5, 0.999])
+def test_a_distribution_without_moments_has_quantiles_too(probability):
+    found = quantile(Heavy(torch.full((2, 1), 3.0).double()), probability)
+    expected = stats.cauchy(3.0).ppf(probability)
+    assert found.item() == pytest.approx(expected, rel=1e-7, abs=1e-7)

@@ -147,6 +147,8 @@ def _bracket(distribution: Distribution, probability: float) -> tuple[Tensor, Te
         return each.amin(0), each.amax(0)
     odds = math.sqrt(probability / (1 - probability))
     scale = (variance(distribution).double().mean(0) + means.var(0, correction=0)).sqrt()
+    # Where there is no variance, or no mean either, the bracket is as wide as can be.
+    means, scale = means.nan_to_num(0.0), scale.nan_to_num(1e150, 1e150)
     least = getattr(distribution.support, "lower_bound", -math.inf)
     low, high = (means.mean(0) - scale / odds).clamp(min=least), means.mean(0) + scale * odds
     # A count is found from outside: the step at its floor must lie inside the bracket.
