@@ -69,8 +69,10 @@ class Vectorized(Over):
     """All draws in one batched computation, by `torch.vmap`.
 
     What does not depend on random weights, such as a deterministic trunk, runs once for all draws.
-    A `chunk` of draws at a time, None is all, bounds memory; in training the gradients of each
-    chunk are computed before the next one is drawn.
+
+    Args:
+        chunk: draws at a time, None is all. It bounds memory in training too, where the gradients
+            of each chunk are computed before the next one is drawn.
     """
 
     chunk: int | None = None
@@ -139,8 +141,11 @@ def draw_weights(
 ) -> Weights:
     """Draw the weights of every Bayesian module, (samples, …, weights) each.
 
-    `posteriors` are those of each module, if they are computed already; a dtype of None is that of
-    the parameters.
+    Args:
+        model: any module.
+        samples: how many draws.
+        posteriors: of each Bayesian module, if they are computed already.
+        dtype: of the draws; None is that of the parameters.
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")

@@ -56,10 +56,11 @@ class Classes(Likelihood):
 
         p(y = k | x, w) = softmax(f_w(x))_k
 
-    The label `ignore`, such as -100 for padding, means no label. It is left out of the likelihood
-    and of the mean over the batch (of each process), so that `num_data` is the number of examples
-    with a label. Metrics refuse it; give them the rest: with `keep = y != -100`,
-    `Predictive(likelihood(predictive.conditional.logits[:, keep]))`.
+    Args:
+        ignore: a label that means no label, such as -100 for padding. It is left out of the
+            likelihood and of the mean over the batch (of each process), so that `num_data` is the
+            number of examples with a label. Metrics refuse it; give them the rest: with
+            `keep = y != -100`, `Predictive(likelihood(predictive.conditional.logits[:, keep]))`.
 
     Examples:
         >>> Classes(ignore=-100).counted(torch.tensor([2, -100]))
@@ -119,6 +120,10 @@ class StudentTNoise(Noisy):
     """Targets with outliers: Student's t around the output, with a learned scale and a fixed df.
 
     y | x, w ~ f_w(x) + scale · t_df
+
+    Args:
+        df: degrees of freedom; 4 forgives outliers and has a finite variance.
+        scale: where the learned scale starts.
     """
 
     def __init__(self, df: float = 4.0, scale: float | Tensor = 1.0) -> None:
@@ -280,7 +285,10 @@ class Poisson(Likelihood):
 
         y | x, w ~ Poisson(exp(centre + f_w(x)))
 
-    One output gives a count per row, several give independent counts with one centre or one each.
+    One output gives a count per row, several give independent counts.
+
+    Args:
+        centre: the logarithm of the expected number at the output 0, one for all or one each.
 
     Examples:
         >>> Poisson()(torch.zeros(4, 1)).mean

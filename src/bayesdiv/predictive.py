@@ -17,7 +17,8 @@ class Predictive:
 
         p(y | x, data) ≈ 1/S Σ_s p(y | x, w_s)
 
-    The conditional is p(y | x, w_s), batch shape (samples, batch), such as a likelihood returns.
+    Args:
+        conditional: p(y | x, w_s), batch shape (samples, batch), such as a likelihood returns.
 
     Examples:
         >>> from torch.distributions import Normal

@@ -266,3 +266,9 @@ class StandardGamma(Gamma):
     @property
     def variance(self):
         return torch.tensor(math.inf)
+
+
+@pytest.mark.parametrize("gain", [-1.0, 0.0, float("inf"), float("nan")])
+def test_a_gain_that_is_not_positive_is_refused(gain):
+    with pytest.raises(ValueError, match=f"gain must be positive, got {gain}"):
+        bd.FanIn(gain)

@@ -171,8 +171,11 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
     It has the class, the parameters and the state dict that the module had before `bayesianize`,
     tied weights tied, and shares no memory with `model`. So `save_pretrained`, `merge_and_unload`,
     `generate`, `torch.export` and quantisation tools work on it. Inside a larger model every
-    Bayesian module is replaced by its ordinary one. Weights are one draw, such as
-    `draw_weights(model, 1)`.
+    Bayesian module is replaced by its ordinary one.
+
+    Args:
+        model: a `Bayesian`, or a module with some inside.
+        weights: one draw, such as `draw_weights(model, 1)`; None is the mean.
 
     Examples:
         >>> from bayesdiv import FanIn

@@ -86,6 +86,10 @@ class MeanField(Around):
 
         w = loc + scale · ε,   scale = softplus(rho) = log(1 + e^rho)
 
+    Args:
+        loc: mean of each weight, (…, weights).
+        scale: standard deviation of each weight.
+
     Examples:
         >>> import torch
         >>> posterior = MeanField(torch.zeros(3), torch.full((3,), 0.1))
@@ -132,6 +136,10 @@ class Point(Around):
     the scale is the prior's, that is weight decay, loc²/(2 scale²), the maximum a posteriori; with
     strength 0 maximum likelihood.
 
+    Args:
+        loc: the weights, (…, weights).
+        scale: standard deviation of the Gaussian around them, not learned.
+
     Examples:
         >>> import torch
         >>> Point(torch.ones(2), torch.ones(2)).rsample(3).shape
@@ -164,6 +172,9 @@ class LowRank:
 
     Memory and time grow with weights · rank. The divergence is KL, ReverseKL, WeightedKL or JSG of
     all weights together, see `bayesdiv.divergence.joint`; JSA, which is per weight, is refused.
+
+    Args:
+        rank: how many directions.
 
     Examples:
         >>> import bayesdiv as bd
@@ -303,6 +314,12 @@ class Ensemble:
 
     The first member starts at the module's weights, the others at redrawn ones; `at_mean` runs the
     first, since the mean over members is not a network that was trained.
+
+    Args:
+        members: K, how many.
+        of: the posterior of each member, such as `MeanField`, `Point` or `LowRank(rank=3)`.
+        redraw: from the initial values of one weight tensor to those of another member. Give a
+            function that returns its argument to start all members at pretrained weights.
 
     Examples:
         >>> import bayesdiv as bd

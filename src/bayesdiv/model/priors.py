@@ -20,9 +20,12 @@ PriorFor = Callable[[Layout, Tensor], nn.Module]
 class Prior(nn.Module):
     """A prior of any torch family, the same for all weights, per weight tensor or per weight.
 
-    The family is a class of torch.distributions over one dimension, such as Normal or Laplace. Its
-    parameters are numbers, flat tensors of one entry per weight, or with a layout of one entry per
-    weight tensor, stored so. They are saved with the module, but they are not trained.
+    Args:
+        family: a class of torch.distributions over one dimension, such as Normal or Laplace.
+        layout: of the weights, where a parameter is given per tensor.
+        **parameters: the family's parameters: numbers, flat tensors of one entry per weight, or
+            with a layout of one entry per weight tensor. They move with the module and are saved
+            with it, but they are not trained.
 
     Examples:
         >>> Prior(Normal, loc=0.0, scale=0.1)()
@@ -103,7 +106,9 @@ class ScaleMixture(nn.Module):
 class FanIn:
     """A prior whose scale suits each layer: gain / √fan-in, so that activations keep their size.
 
-    A gain of √2 suits layers before a ReLU, 1 others; the family is one with loc and scale.
+    Args:
+        gain: √2 suits layers before a ReLU, 1 others.
+        family: a family with loc and scale.
 
     Examples:
         >>> layout = Layout.of(nn.Linear(4, 2, bias=False).named_parameters())
@@ -114,6 +119,10 @@ class FanIn:
     gain: float = 1.0
     family: type[Distribution] = Normal
 
+    def __post_init__(self) -> None:
+        if not 0 < self.gain < math.inf:
+            raise ValueError(f"gain must be positive, got {self.gain}")
+
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
         scales = weights.new_tensor([self.gain / e.fan_in**0.5 for e in layout.entries])
         return Prior(self.family, layout=layout, loc=weights.new_zeros(()), scale=scales)
@@ -121,7 +130,12 @@ class FanIn:
 
 @dataclass(frozen=True)
 class AroundStart:
-    """A prior centred on the module's own weights, for instance pretrained ones."""
+    """A prior centred on the module's own weights, for instance pretrained ones.
+
+    Args:
+        scale: standard deviation around them.
+        family: a family with loc and scale.
+    """
 
     scale: float = 0.1
     family: type[Distribution] = Normal
@@ -177,6 +191,13 @@ class WeightDecayPrior:
 
     SGD with weight decay w moves a weight by -w m per unit of learning rate; the divergence moves
     it by -(strength/num_data) ∂D/∂m, which for KL is m/σ_p² and for others `pull` times that.
+
+    Args:
+        decay: of an SGD that trains this network well, such as 5e-4.
+        num_data: how many training examples there are.
+        strength: the λ of the objective.
+        divergence: that of the objective; None is KL.
+        ratio: the σ_q/σ_p at which the pulls agree; KL does not depend on it.
 
     Examples:
         >>> prior = WeightDecayPrior(5e-4, num_data=50_000, strength=0.01)

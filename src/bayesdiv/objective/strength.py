@@ -68,6 +68,10 @@ class Fixed(Strength):
 class WarmUp:
     """A strength that rises linearly from 0 to its value over the first epochs.
 
+    Args:
+        epochs: how many.
+        strength: the value it reaches.
+
     Examples:
         >>> [WarmUp(epochs=4).value(epoch) for epoch in range(5)]
         [0.25, 0.5, 0.75, 1.0, 1.0]
@@ -92,8 +96,11 @@ class Constraint(Strength):
 
     The strength λ is the multiplier, learned by dual ascent along with the weights, by the
     optimizer that holds `objective.parameters()`: log λ moves by min(λ, 2) · (D/weights - ε), so it
-    converges from any `initial` one; a tensor gives each trial of a stack its own. The limit
-    `epsilon` is in nats per weight.
+    converges from any initial value.
+
+    Args:
+        epsilon: the limit, in nats per weight.
+        initial: the initial λ; a tensor gives each trial of a stack its own multiplier.
 
     Examples:
         >>> Constraint(epsilon=0.1, initial=torch.ones(3)).value()

@@ -31,8 +31,13 @@ def parameter_groups(
     widens a posterior by a sixth, and ten times that decay widens it several-fold. So rho and the
     noise have no decay here unless you set one; the divergence holds them.
 
-    The groups are `loc`, the means; `rho`, all else that a posterior learns, such as scales;
-    `noise`, the parameters of the objective; `others`, the weights that are not random.
+    Args:
+        model: with Bayesian modules inside, or none.
+        objective: its loss.
+        loc: settings for the means.
+        rho: for all else that a posterior learns: scales, factors of a covariance.
+        noise: for the parameters of the objective.
+        others: for the weights of the model that are not random.
 
     Examples:
         >>> import bayesdiv as bd
