@@ -157,7 +157,7 @@ def test_no_case_ends_in_a_traceback_a_hang_or_another_prediction(
 ):
     if kind in ("config", "arguments"):
         monkeypatch.setattr(trainings, "train", stands_in)
-        monkeypatch.setattr(tune, "tune_experiment", stands_in)
+        monkeypatch.setattr(tune.tuning, "tune_experiment", stands_in)
         monkeypatch.setattr(tune, "population", stands_in)
     monkeypatch.setattr(cli, "commands", functools.cache(cli.commands))
     monkeypatch.setattr(cli, "parser", functools.cache(cli.parser))  # to make it is half the time
