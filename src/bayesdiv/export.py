@@ -93,10 +93,11 @@ def export(
     encoded = None
     if columns is not None:
         width = sum(column.width for column in columns)
-        if len(leaves) != 1 or leaves[0].shape[1:] != (width,):
+        if len(leaves) != 1 or leaves[0].shape[1:].numel() != width:
             got = [tuple(leaf.shape) for leaf in leaves]
             raise ValueError(f"columns fill {width} inputs of the network, got an example of {got}")
-        encoded, names = Encoded(columns, leaves[0].dtype), ("columns",)
+        encoded = Encoded(columns, leaves[0].shape[1:], leaves[0].dtype)
+        names = ("columns",)
         leaves = (torch.zeros(2, len(columns), dtype=torch.float64),)
     likelihood = copy.deepcopy(likelihood).cpu().eval()
     served = Served(likelihood, level, units or Units(), tuple(calibration))

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from bayesdiv.app.settings import encoder_of, restore, task_of
 from bayesdiv.app.task import Task
@@ -62,6 +63,16 @@ def test_a_run_of_classes_becomes_a_file_of_raw_columns(run, capsys):
 
 
 @pytest.mark.slow
+def test_a_run_on_small_pictures_in_a_table_becomes_a_file_of_their_columns(tmp_path):
+    quick = ("--epochs", 1, "--test_samples", 5)
+    assert call("train", "digits", *quick, "--out", tmp_path / "run") == 0
+    assert call("export", tmp_path / "run", tmp_path / "run.onnx", "--samples", 4) == 0
+    pixels = load_digits(as_frame=True).data[:20]
+    found = runner(tmp_path / "run.onnx")(torch.tensor(pixels.to_numpy()))
+    wanted, _ = kept(tmp_path / "run", pixels, 4)
+    assert (found["probabilities"] - wanted.probabilities).abs().max() < 1e-5
+
+
 def test_a_run_of_a_quantity_becomes_a_file_in_its_units(run):
     folder, frame = run
     path = folder / "quantity.onnx"

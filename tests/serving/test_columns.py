@@ -32,7 +32,7 @@ def test_a_table_is_encoded_as_the_command_line_encodes_it():
             ]
         ).astype(np.float64)
     )
-    x, fine = Encoded(columns)(raw)
+    x, fine = Encoded(columns, [sum(column.width for column in columns)])(raw)
     assert fine.all()
     torch.testing.assert_close(x, encoder.encode(frame), rtol=1e-6, atol=1e-6)
     assert [column.width for column in columns] == [1, 3, 2, 3, 1]

@@ -70,9 +70,11 @@ class Encoded(nn.Module):
     loc: Tensor
     scale: Tensor
 
-    def __init__(self, columns: Sequence[Column], dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, columns: Sequence[Column], shape: Sequence[int], dtype: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
-        self.columns, self.dtype = tuple(columns), dtype
+        self.columns, self.shape, self.dtype = tuple(columns), shape, dtype
         numbers = [c if isinstance(c, Number) else Number(c.name) for c in self.columns]
         for name in ("loc", "scale"):
             values = [getattr(column, name) for column in numbers]
@@ -94,7 +96,7 @@ class Encoded(nn.Module):
                 known = piece.sum(-1, keepdim=True) > 0
             pieces += [piece] if column.fill is None else [piece, missing.to(self.dtype)]
             fine = fine & known.squeeze(-1)
-        return torch.cat(pieces, -1), fine
+        return torch.cat(pieces, -1).reshape(-1, *self.shape), fine
 
 
 @dataclass(frozen=True)
