@@ -40,8 +40,8 @@ def entropy(predictive: Predictive) -> Tensor:
     For numbers it is that of Gaussians, ½ log(2πe variance), summed over outputs.
 
     Examples:
-        >>> entropy(Predictive(Bernoulli(torch.tensor([[0.5, 1.0]]))))
-        tensor([0.6931, 0.0000])
+        >>> entropy(Predictive(Bernoulli(torch.tensor([[0.5, 0.9]]))))
+        tensor([0.6931, 0.3251])
     """
     if predictive.discrete:
         return predictive.entropy

@@ -1041,6 +1041,11 @@ def complaint(capsys) -> str:
     return shown.err
 
 
+def test_a_sheet_of_a_text_file_is_refused(numbers, capsys):
+    assert call("train", numbers, "--sheet", "first", "--out", "r") == 2
+    assert "sheet is for an Excel file (.xlsx), got numbers.csv" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("name", "make", "options", "words"), BAD_DATA)
 def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, options, words, capsys):
     if make is not None:
@@ -1063,6 +1068,8 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
             ["compare", "digits", "--divergences", "Foo"],
             "Foo is not a known divergence: give one of",
         ),
+        (["compare", "digits", "--divergences", "0.3"], "write NAME or NAME:ALPHA, as in JSA:0.3"),
+        (["train", "digits", "--config", "no.yaml", "--out", "r"], "check its name and folder"),
         (["compare", "digits", "--divergences", "JSA:x"], "alpha of 'JSA:x'"),
         (["compare", "digits", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["compare", "digit"], "digits"),

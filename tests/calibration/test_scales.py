@@ -139,3 +139,9 @@ def test_a_spread_needs_random_weights_and_rows():
 def test_saved_numbers_come_back_from_json():
     for before in (Temperature(1.7), Spread(0.25)):
         assert type(before).from_state(json.loads(json.dumps(before.state()))) == before
+
+
+def test_a_spread_is_fitted_to_an_ensemble_of_any_number_of_members():
+    net = bd.bayesianize(nn.Linear(2, 1), bd.FanIn(), posterior=bd.Ensemble(4))
+    found = Spread.fit(net, bd.Gaussian(), torch.randn(10, 2), torch.randn(10))
+    assert 0.01 <= found.factor <= 10.1

@@ -193,7 +193,7 @@ class Experiment:
 
     def predict(self, x: Tensor, samples: int | None = None) -> Predictive:
         """Predictions with the run's number of draws, the same in every call, and calibrated."""
-        samples = samples or self.training.test_samples
+        samples = max(samples or self.training.test_samples, self.training.members)
         how: Any = {"batch_size": 512}
         if isinstance(self.recipe, Pictured):
             how = {"over": Looped(), "batch_size": max(1, PIXELS // x[0].numel())}

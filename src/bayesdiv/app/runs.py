@@ -39,7 +39,9 @@ def reported(path: Path, work: str, otherwise: str = "is damaged") -> Iterator[N
         raise
     except OSError as error:
         if isinstance(error, FileNotFoundError) and work == "read":
-            raise RunError(f"{path} does not exist: is this a run's folder?") from None
+            config = path.suffix in (".yaml", ".yml")
+            hint = "check its name and folder" if config else "is this a run's folder?"
+            raise RunError(f"{path} does not exist: {hint}") from None
         raise RunError(f"{path} could not be {work}: {error.strerror or error}") from None
     except Exception as error:  # whatever a file has in the place of what is ours
         if work != "read":

@@ -101,7 +101,8 @@ def named(text: str) -> Divergence | None:
     try:
         kind: Any = getattr(divergences if ours else import_module(module), last, None)
     except (ImportError, ValueError) as error:
-        raise ValueError(f"{text} is not a known divergence: {error}") from None
+        rule = "write NAME or NAME:ALPHA, as in JSA:0.3, or an import path"
+        raise ValueError(f"{text} is not a known divergence: {rule} ({error})") from None
     divergence = isinstance(kind, type) and issubclass(kind, Divergence)
     if not divergence or (ours and last not in known()):
         close = difflib.get_close_matches(last, known(), n=1)

@@ -206,9 +206,14 @@ class Spread(Saved):
         samples: int = 50,
         batch_size: int | None = None,
     ) -> Self:
-        """The factor of least negative log-likelihood on held-out rows, from 0.01 to 10."""
+        """The factor of least negative log-likelihood on held-out rows, from 0.01 to 10.
+
+        Of an ensemble, so many samples or a few more, each member as often as the others.
+        """
+        posteriors = (module.posterior for module in bayesian_modules(model))
+        members = math.lcm(*(getattr(posterior, "members", 1) for posterior in posteriors))
         with torch.no_grad():
-            weights = draw_weights(model, samples)
+            weights = draw_weights(model, -(-samples // members) * members)
         if not weights:
             raise ValueError("a spread needs a model with random weights, got none")
 

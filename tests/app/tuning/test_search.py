@@ -368,3 +368,15 @@ def test_a_range_that_the_divergence_refuses_is_told_before_the_search(tmp_path,
     with pytest.raises(ValueError, match="a range must be given for one setting at least"):
         tune_experiment(diabetes, bd.KL(), QUICK, search, ranges={"alpha": RANGES["alpha"]})
     assert not (tmp_path / "study.db").exists()
+
+
+def stumble():
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise UnboundLocalError("updated_state")
+
+
+def test_a_stop_that_makes_optuna_stumble_is_still_a_stop(tmp_path):
+    with pytest.raises(KeyboardInterrupt), opened(Search(tmp_path / "study.db")):
+        stumble()

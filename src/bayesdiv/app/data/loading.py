@@ -105,6 +105,8 @@ def opened(
         told = tables | {"target": target}
         _left_out(known.name, {name: v for name, v in told.items() if v not in own})
         return under(known, likelihood)
+    excel = written is None or written.sheet is None or path.suffix.lower() == ".xlsx"
+    ensure(excel, f"sheet is for an Excel file (.xlsx), got {path.name}: leave it out")
     found = table_of(path, written=written)
     there = found.frame.columns
     if pictures is not None:

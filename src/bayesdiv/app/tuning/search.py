@@ -259,10 +259,13 @@ def opened(search: Search) -> Iterator[optuna.Study]:
             yield optuna.create_study(storage=storage, pruner=MedianPruner(), **named)
         except Exception as error:
             cause: BaseException | None = error
-            while cause and not isinstance(cause, SQLAlchemyError | StorageInternalError):
+            told = SQLAlchemyError | StorageInternalError | KeyboardInterrupt
+            while cause and not isinstance(cause, told):
                 cause = cause.__context__  # Optuna stumbles where it cannot look a trial up
             if cause is None:
                 raise
+            if isinstance(cause, KeyboardInterrupt):
+                raise cause from None
             raise DatabaseGone(
                 f"the database {_shown(url)} stopped answering: {_cause(cause)}; the same call "
                 "resumes once it is back"
