@@ -21,7 +21,7 @@ from bayesdiv.app import task as tasks
 from bayesdiv.app.data import loading, uci
 from bayesdiv.app.settings import restore
 from bayesdiv.compute import backend
-from bayesdiv.compute.blocks import Total
+from bayesdiv.compute.inplace import Total
 from bayesdiv.divergence import Points, closed_form
 from bayesdiv.divergence.gaussian import OnePass, Terms
 from bayesdiv.likelihoods import Likelihood

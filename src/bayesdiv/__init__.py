@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     )
     from bayesdiv.model.bayesian import Bayesian, at_mean, stacked
     from bayesdiv.model.bayesianize import bayesianize, plain
-    from bayesdiv.model.posteriors import Ensemble, FullRank, LowRank, MeanField, Point
+    from bayesdiv.model.correlated import FullRank, LowRank
+    from bayesdiv.model.posteriors import Ensemble, MeanField, Point
     from bayesdiv.model.priors import AroundStart, FanIn, Prior, ScaleMixture
     from bayesdiv.objective.objective import LossModule, Objective
     from bayesdiv.objective.strength import Constraint, WarmUp
@@ -120,7 +121,8 @@ _HOMES = {
     "bayesdiv.likelihoods": "Binary Classes Gaussian HeteroscedasticGaussian Poisson StudentTNoise",
     "bayesdiv.model.bayesian": "at_mean Bayesian stacked",
     "bayesdiv.model.bayesianize": "bayesianize plain",
-    "bayesdiv.model.posteriors": "Ensemble FullRank LowRank MeanField Point",
+    "bayesdiv.model.correlated": "FullRank LowRank",
+    "bayesdiv.model.posteriors": "Ensemble MeanField Point",
     "bayesdiv.model.priors": "AroundStart FanIn Prior ScaleMixture",
     "bayesdiv.objective.objective": "LossModule Objective",
     "bayesdiv.objective.strength": "Constraint WarmUp",

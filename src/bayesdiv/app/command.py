@@ -99,7 +99,7 @@ def _expanded(arguments: Sequence[str]) -> list[str]:
     if not isinstance(content, dict) or not all(str(name).isidentifier() for name in content):
         raise ValueError(f"a config must hold names and values, got {str(content)[:60]}")
     for name in re.findall(r"[^\W\d][\w.]*", str(content.get("divergence"))):  # JSA of JSA:0.3
-        ours = name.startswith("bayesdiv.") or "." not in name  # to import others runs their code
+        ours = name.startswith("bayesdiv.") or "." not in name
         if not ours and not any(name in each for each in own):
             raise ValueError(
                 f"a config must not name code outside bayesdiv, got {name}: give it on the "

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from bayesdiv.compute import blocks, table
-from bayesdiv.compute.blocks import TotalRule
+from bayesdiv.compute import blocks, inplace, table
 from bayesdiv.compute.devices import recording
+from bayesdiv.compute.inplace import TotalRule
 from bayesdiv.compute.noise import Dtype, Seed, seeded
 from bayesdiv.divergence.base import Computation, Divergence, Estimator
 from bayesdiv.divergence.closed_form import Rule
@@ -23,7 +23,7 @@ _Offer = Callable[[Rule, Divergence, Distribution, Distribution], TotalRule | No
 _CPU_OFFERS: dict[str, _Offer] = {
     "native": table.offer_native,
     "table": table.offer,
-    "inplace": blocks.offer,
+    "inplace": inplace.offer,
 }
 _TRITON = find_spec("triton") is not None
 _trusted: dict[tuple[object, ...], bool] = {}

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute import native
-from bayesdiv.compute.blocks import Total, TotalRule
 from bayesdiv.compute.devices import compiling, traced
+from bayesdiv.compute.inplace import Total, TotalRule
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.arithmetic import (
     Arithmetic,

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute import table, triton_programs
-from bayesdiv.compute.blocks import prior_serves
+from bayesdiv.compute.inplace import prior_serves
 from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.compute.triton_programs import Program
 from bayesdiv.divergence import kl

@@ -205,11 +205,11 @@ class WeightDecayPrior:
         Normal(loc: 0.0, scale: 0.0199...)
     """
 
-    decay: float  # of an SGD that trains this network well, such as 5e-4
-    num_data: int  # how many training examples there are
-    strength: float = 1.0  # the λ of the objective
-    divergence: Divergence | None = None  # that of the objective; None is KL
-    ratio: float = 1.0  # the σ_q/σ_p at which the two are to agree; KL does not depend on it
+    decay: float
+    num_data: int
+    strength: float = 1.0
+    divergence: Divergence | None = None
+    ratio: float = 1.0
 
     def __post_init__(self) -> None:
         if not min(self.decay, self.strength, self.num_data) > 0:

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributions import Laplace, Normal
 
 import bayesdiv as bd
-from bayesdiv.model.posteriors import FullRank, LowRank
+from bayesdiv.model.correlated import FullRank, LowRank
 
 FAMILIES = pytest.mark.parametrize("family", [LowRank(rank=2), FullRank()], ids=repr)
 LOC, SCALE = torch.tensor([1.0, -2.0, 0.5, 0.0]), torch.tensor([0.5, 2.0, 1.0, 0.1])

@@ -1,0 +1,140 @@
+"""Gaussian posteriors whose weights are correlated: a covariance of low rank, or a full one."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal
+from torch.nn.functional import softplus
+
+from bayesdiv.compute.backend import draw
+from bayesdiv.compute.noise import Dtype, Seed
+from bayesdiv.divergence.gaussian import SoftplusNormal
+from bayesdiv.model.posteriors import Around, checked, inverse_softplus, standard_noise
+
+_OTHER = 0x2545F4914F6CDD1D  # makes a second seed, of noise independent of the first's
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """A choice of posterior: a Gaussian with a covariance of low rank plus a diagonal.
+
+        q(w) = N(loc, diag(scale²) + factor factorᵀ),   factor of shape (weights, rank)
+
+    Memory and time grow with weights · rank. The divergence is KL, ReverseKL, WeightedKL or JSG of
+    all weights together, see `bayesdiv.divergence.joint`; JSA, which is per weight, is refused.
+
+    Args:
+        rank: how many directions.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(8, 1), bd.FanIn(), posterior=LowRank(rank=3))
+        >>> net.posterior.factor.shape
+        torch.Size([9, 3])
+    """
+
+    rank: int = 3
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, got {self.rank}")
+
+    def __call__(self, loc: Tensor, scale: Tensor) -> "LowRankGaussian":
+        return LowRankGaussian(loc, scale, self.rank)
+
+
+class LowRankGaussian(Around):
+    """The module that `LowRank` makes: w = loc + scale · ε + factor · ε', ε' of `rank` numbers."""
+
+    # Half of each weight's variance starts in the factor: one of zeros would never leave 0.
+
+    def __init__(self, loc: Tensor, scale: Tensor, rank: int) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.rho = nn.Parameter(inverse_softplus(scale * 0.5**0.5))
+        shape = (*loc.shape[:-1], rank, loc.shape[-1])  # each direction in one piece of memory
+        signs = 2 * torch.randint(2, shape, device=loc.device).to(loc) - 1
+        self.directions = nn.Parameter(signs * scale.unsqueeze(-2) * (0.5 / rank) ** 0.5)
+
+    @property
+    def factor(self) -> Tensor:
+        """The directions as columns, (…, weights, rank)."""
+        return self.directions.mT
+
+    def distribution(self) -> "LowRankNormal":
+        return LowRankNormal(self.loc, self.factor, softplus(self.rho).square())
+
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
+        own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
+        noise = standard_noise(
+            samples, self.directions[..., 0], None if seed is None else seed ^ _OTHER
+        )
+        drawn = own + (noise.unsqueeze(-2) @ self.directions).squeeze(-2)
+        return drawn.to(dtype or drawn.dtype)
+
+
+class LowRankNormal(LowRankMultivariateNormal):
+    """The torch distribution, which factorises its small matrix when a density is asked for."""
+
+    # Torch does so at once, in every training step and with a halt of a GPU, though the closed
+    # forms of the divergences do not need it.
+
+    def __init__(self, loc: Tensor, factor: Tensor, variance: Tensor) -> None:
+        self.loc, self.cov_factor, self.cov_diag = loc, factor, variance
+        self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = factor, variance
+        Distribution.__init__(self, loc.shape[:-1], loc.shape[-1:], validate_args=False)
+
+    @property
+    def _capacitance_tril(self) -> Tensor:  # what torch's log_prob reads
+        factor, variance = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
+        inner = factor.mT @ (factor / variance.unsqueeze(-1))
+        one = torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
+        tril: Tensor = torch.linalg.cholesky_ex(inner + one).L
+        return tril
+
+
+@dataclass(frozen=True)
+class FullRank:
+    """A choice of posterior: a Gaussian with a full covariance.
+
+        q(w) = N(loc, L Lᵀ),   L lower triangular with diagonal softplus(rho) > 0
+
+    Exact where the true posterior is Gaussian, as in linear regression. Memory grows with the
+    square of the number of weights, up to a few thousand. For its divergences see `LowRank`.
+
+    Examples:
+        >>> import bayesdiv as bd
+        >>> net = bd.bayesianize(nn.Linear(8, 1), bd.FanIn(), posterior=FullRank())
+        >>> net.posterior.scale_tril.shape
+        torch.Size([9, 9])
+    """
+
+    def __call__(self, loc: Tensor, scale: Tensor) -> "FullRankGaussian":
+        return FullRankGaussian(loc, scale)
+
+
+class FullRankGaussian(Around):
+    """The module that `FullRank` makes: w = loc + L ε."""
+
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.rho = nn.Parameter(inverse_softplus(scale))
+        # Only what is below the diagonal is read.
+        self.lower = nn.Parameter(loc.new_zeros(*loc.shape, loc.shape[-1]))
+
+    @property
+    def scale_tril(self) -> Tensor:
+        """The Cholesky factor L of the covariance, (…, weights, weights)."""
+        return self.lower.tril(-1) + softplus(self.rho).diag_embed()
+
+    def distribution(self) -> MultivariateNormal:
+        return MultivariateNormal(self.loc, scale_tril=self.scale_tril, validate_args=False)
+
+    def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
+        noise = standard_noise(samples, self.loc, seed)
+        drawn = self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+        return drawn.to(dtype or drawn.dtype)
