@@ -1,11 +1,13 @@
 """The command line as a user meets it: what it prints, what it writes, what it refuses."""
 
+import contextlib
 import importlib
 import io
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -861,9 +863,8 @@ def test_train_takes_the_best_settings_and_comes_to_the_same_test_metrics(
     assert json.loads(Path("run/metrics.json").read_text())["test"] == told["test"]["best"]
 
 
-def test_a_search_of_one_trial_has_the_settings_given_for_its_best(numbers, capsys):
+def test_a_search_of_one_trial_has_the_settings_given_for_its_best(numbers):
     assert call("tune", numbers, "--out", "t", *FEW, "--trials", "1") == 0
-    assert "No trial was better than the given settings" in capsys.readouterr().out
     told = json.loads(Path("t/result.json").read_text())
     assert told["best"]["settings"] == {"alpha": 0.5, "strength": 1.0, "learning_rate": 0.005}
     assert told["test"]["best"] == told["test"]["given"]
@@ -930,9 +931,12 @@ def test_a_search_stopped_by_hand_says_that_it_goes_on_and_does(numbers):
     search = searches.Search(Path("t/search.db"), name="numbers-JSA")
 
     def finished() -> int:
-        if not Path("t/search.db").exists():
-            return 0
-        return sum(tried.state in ("complete", "pruned") for tried in searches.trials(search))
+        query = "SELECT count(*) FROM trials WHERE state IN ('COMPLETE', 'PRUNED')"
+        with contextlib.suppress(sqlite3.OperationalError):  # not there yet
+            reading = sqlite3.connect("file:t/search.db?mode=ro", uri=True, timeout=60)
+            with contextlib.closing(reading) as database:
+                return int(database.execute(query).fetchone()[0])
+        return 0
 
     wait_for(finished, child)
     child.send_signal(signal.SIGINT)
@@ -1085,7 +1089,6 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
             ["tune", "diabetes", "--divergence", "null"],
             "tune needs a divergence, got null: give one of",
         ),
-        (["tune", "diabetes", "--storage", "what://x"], "storage must be a database that opens"),
         (["tune", "nowhere.csv"], "nowhere.csv"),
         (["show"], "show needs RUN, as in: bayesdiv show runs/diabetes"),
         (["report"], "report needs RUNS, as in: bayesdiv report"),

@@ -28,6 +28,7 @@ from bayesdiv import JSA, KL
 from bayesdiv.app import console, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
+from bayesdiv.app.cli import tune
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.report import (
@@ -38,7 +39,6 @@ from bayesdiv.app.report import (
     quantities,
     reading,
     scores,
-    search,
 )
 from bayesdiv.app.report import page as report
 from bayesdiv.app.tuning.search import Tried
@@ -785,7 +785,7 @@ def others(tmp_path_factory):
         for k, (a, b) in enumerate(random.random((30, 2)).tolist())
     ]
     matters = {"alpha": 0.75, "strength": 0.25}
-    searched = search.page("searched", "NLL", tried, frozenset({"strength"}), matters)
+    searched = tune.page("searched", "NLL", tried, frozenset({"strength"}), matters)
     for name, page in {"compared": compared, "searched": searched}.items():
         (place / f"{name}.html").write_text(page, encoding="utf-8")
     return {name: place / f"{name}.html" for name in ("compared", "searched")}
@@ -793,7 +793,7 @@ def others(tmp_path_factory):
 
 def searched(*values):
     tried = [Tried(k, {"alpha": 0.5}, v, "complete", "", 1.0) for k, v in enumerate(values)]
-    return search.page("searched", "NLL", tried, frozenset(), {})
+    return tune.page("searched", "NLL", tried, frozenset(), {})
 
 
 def test_a_search_says_how_many_trials_come_close_and_has_no_empty_column():

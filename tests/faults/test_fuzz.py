@@ -125,7 +125,7 @@ WORDS = [
     *("JSA:alpha=0.3", "0.3", "--config", "--hidden", "[8]", "[8,", "8,8", "{}", "--seed"),
     *("99999999999", "--noise", "red:0.5", "red", "--task", "regression", "--members"),
     *("\x00", "\x1b[2J", "\udcff", "é" * 300, "x.csv", "new.csv", "--help", "--seeds", "--data"),
-    *("--divergences", "deterministic", "--trials", "--search", "--storage", "sqlite:///x.db"),
+    *("--divergences", "deterministic", "--trials", "--search", "optuna"),
 ]
 COMMANDS = (
     *("train", "compare", "predict", "show", "evaluate", "report", "tune", "calibrate", "export"),

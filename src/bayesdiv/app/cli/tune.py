@@ -3,7 +3,7 @@
 import math
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors, note, numbers, output, print_metrics, say
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.metric import rounded
-from bayesdiv.app.report.search import page
+from bayesdiv.app.metric import number, rounded
+from bayesdiv.app.report import markup
+from bayesdiv.app.report.markup import chart, charts, element, section
 from bayesdiv.app.settings import described, known, loss, named
 from bayesdiv.app.tuning import search as tuning
 from bayesdiv.app.tuning.population import NEAR, population, write_run
@@ -32,6 +33,7 @@ from bayesdiv.divergence import JSA
 BEST, TRIALS, RESULT, PAGE = "best.yaml", "trials.csv", "result.json", "search.html"
 RUN, DATABASE, VALUE = "run", "search.db", "validation NLL"
 FEWEST = 10  # finished trials that say something about importance
+SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA")]
 
 
 def parser() -> Command:
@@ -43,9 +45,7 @@ def parser() -> Command:
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",
         {
             "--search": "population or optuna; if not given, a population for tables, and optuna "
-            "for images or with --storage",
-            "--storage": "URL of a database shared with other machines (default: a file in the "
-            "folder)",
+            "for images",
             "--out": "folder of the results (default: tunings/NAME-DIVERGENCE)",
         },
     )
@@ -75,11 +75,10 @@ def tune(settings: Namespace) -> None:
     if "alpha" in asked and not hasattr(divergence, "alpha"):
         raise ValueError(f"{settings.divergence} has no alpha to search: leave out --alpha_range")
     splits, training = options.prepared(settings)
-    # What a population does not have needs Optuna.
-    more = len(splits.shape) > 1 or settings.storage is not None
-    if more and settings.search == "population":
-        raise ValueError("a population needs a table and has no --storage: give --search optuna")
-    optuna = more or settings.search == "optuna"
+    pictures = len(splits.shape) > 1
+    if pictures and settings.search == "population":
+        raise ValueError(f"a population needs a table, got {settings.data}: give --search optuna")
+    optuna = pictures or settings.search == "optuna"
     ranges = {**(tuning.RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
         del ranges["alpha"]
@@ -95,13 +94,14 @@ def tune(settings: Namespace) -> None:
         )
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
-    other, files = "search by Optuna", [DATABASE, PAGE]
-    if optuna:
-        other, files = "population", [f"{RUN}/{runs.METRICS}"]
-    if any((folder / file).exists() for file in files):  # whose results have the same names
+    there = {"population": folder / RUN / runs.METRICS}  # whose results have the same names
+    if not optuna:
+        there["search by Optuna"] = folder / DATABASE
+    for other in [kind for kind, file in there.items() if file.exists()]:
         raise runs.RunError(f"{folder} holds the results of a {other}: choose another --out")
     try:
-        (_optuna if optuna else _population)(settings, name, folder, splits, space)
+        with runs.owned(folder):
+            (_optuna if optuna else _population)(settings, name, folder, splits, space)
     except KeyboardInterrupt as stop:
         again = f"a population does not resume: the same command starts again in {folder}"
         if (folder / RUN / runs.METRICS).exists():
@@ -114,9 +114,7 @@ def _population(settings: Namespace, _: str, folder: Path, splits: Splits, space
     """Train a population, write its mixture as a run, compare it with the given settings."""
     source, run = options.data_settings(settings), folder / RUN
     began = time.perf_counter()
-    with runs.owned(run), errors.status("training") as line:
-        if (run / runs.METRICS).exists():
-            raise runs.RunError(f"{run} holds a finished run: choose another --out")
+    with errors.status("training") as line:
         grown = population(
             splits,
             space.divergence,
@@ -141,9 +139,8 @@ def _population(settings: Namespace, _: str, folder: Path, splits: Splits, space
 
 def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:
     """Search by Optuna, then train the best and the given settings again."""
-    place, source = settings.storage or folder / DATABASE, options.data_settings(settings)
-    search = tuning.Search(place, name, settings.trials or 30, settings.seed)
-    runs.make(folder)
+    source = options.data_settings(settings)
+    search = tuning.Search(folder / DATABASE, name, settings.trials or 30, settings.seed)
     with errors.status("searching") as line:
         tuned = tuning.tune_experiment(
             splits,
@@ -151,7 +148,6 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
             space.training,
             search,
             ranges=space.ranges,
-            # On another machine the same file may lie elsewhere.
             about={"data": {**source, "data": Path(settings.data).name}},
             tell=lambda tried: line.update(_count(tried, search.trials)),
         )
@@ -160,15 +156,11 @@ def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space:
     best = _write(folder, source, tuned, tried)
     draw(search, folder)
     say(f"Trials: {folder / TRIALS}, drawn in {folder / PAGE}")
-    given = space.divergence, space.training
-    same = tuned[:2] == given
+    both = {"best": tuned[:2], "given": (space.divergence, space.training)}
     with errors.status("training the best settings and the given ones again"):
-        found = {"best": trainings.train(splits, *tuned[:2])[1]["test"]}
-        found["given"] = found["best"] if same else trainings.train(splits, *given)[1]["test"]
+        found = {name: trainings.train(splits, *how)[1]["test"] for name, how in both.items()}
     print_metrics(found, f"{splits.name}: test data, trained again", "settings")
     runs.write_json(folder / RESULT, {"best": tuned.best._asdict(), "test": found})
-    if tuned.best.number == 0 and same:
-        say("No trial was better than the given settings.")
     say(f"Best settings: {folder / BEST}; train them with")
     say(f"  bayesdiv train {settings.data} {best} --out runs/{name}")
 
@@ -230,7 +222,7 @@ def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequenc
 
 
 def draw(search: tuning.Search, folder: Path) -> None:
-    """A page on the trials and, if enough are finished, on how much each setting matters."""
+    """Write a page on the trials and, if enough are finished, on how much each setting matters."""
     with tuning.opened(search) as study:
         tried, done = tuning.tried_in(study), study.get_trials(states=(TrialState.COMPLETE,))
         logs = {n for t in done for n, d in t.distributions.items() if getattr(d, "log", False)}
@@ -238,3 +230,54 @@ def draw(search: tuning.Search, folder: Path) -> None:
         importance = get_param_importances(study) if enough else {}
     content = page(f"{search.name}: search", VALUE, tried, logs, importance)
     runs.write(folder / PAGE, content.encode())
+
+
+def page(
+    title: str, value: str, tried: Sequence[Tried], logs: Set[str], importance: Mapping[str, float]
+) -> str:
+    """The page on a search for the least of a value; `logs` are settings on a log scale."""
+    begun = [one for one in tried if one.state != "waiting"]
+    done = [one for one in begun if one.state == "complete"]
+    names = list(dict.fromkeys(name for one in done for name in one.settings))
+    aim = min((one.value or 0.0 for one in done), default=math.nan)
+    values: markup.Values = [
+        {"trial": one.number, "value": one.value, **one.settings}
+        | {"run": "best" if one.value == aim else "finished"}
+        for one in done
+    ]
+    said = "a line per trial, each axis from its least to its greatest value"
+    drawing: dict[str, Any] = {"names": [*names, "value"], "logs": sorted(logs)}
+    drawn = [chart("Parallel coordinates", said, values, "parallel", **drawing)] if done else []
+    for name in names:
+        drawing = {"x": name, "y": value, "log": name in logs}
+        drawn.append(chart(f"Slice over {name}", "", values, "slice", **drawing))
+    matters = markup.note("Fewer than ten different trials finished: too few to say.")
+    if importance:
+        bars = [{"setting": n, "importance": v, "run": "finished"} for n, v in importance.items()]
+        said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
+        drawing = {"field": "setting", "x": "importance"}
+        matters = charts(chart("Importance", said, bars, "bars", **drawing))
+    body, told = [], any(one.reason for one in begun)
+    for one in begun:
+        cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
+        cells += ["" if one.value is None else number(one.value), one.state, *[one.reason] * told]
+        body.append([str(one.number), *cells])
+    heads = ["trial", *names, value, "state", *["reason"] * told]
+    counted = f"{len(done)} of {len(begun)} trials finished. {_verdict(done, value, aim)}"
+    parts = [
+        section("Result", element("p", counted.strip())),
+        section("Which settings matter", matters),
+        section("Trials", charts(*drawn)),
+        section("All trials", markup.table("All trials", heads, body, class_="sortable")),
+    ]
+    return markup.framed(title, SERIES, parts)
+
+
+def _verdict(done: Sequence[Tried], value: str, aim: float) -> str:
+    chosen = next((one for one in done if one.value == aim), None)
+    if chosen is None:
+        return ""
+    found = ", ".join(f"{name} {number(v)}" for name, v in chosen.settings.items())
+    close = sum(abs((one.value or 0.0) - aim) <= 0.01 * abs(aim) for one in done) - 1
+    text = f"Trial {chosen.number} has the lowest {value}, {number(aim)}, with {found}"
+    return f"{text}. Others within 1 % of it, which are as good: {close or 'none'}."

@@ -3,17 +3,14 @@
 import contextlib
 import logging
 import math
-import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-import sqlalchemy
 from optuna.distributions import FloatDistribution
-from optuna.exceptions import OptunaError, StorageInternalError
+from optuna.exceptions import StorageInternalError
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage
@@ -32,7 +29,6 @@ from bayesdiv.training.fit import Diverged, Epoch
 REPORTS = 20  # how often a trial is looked at, to break it off; each is a write to the database
 RANDOM_TRIALS = 20  # before TPE has enough to go by; hyperopt's number
 STOPPED = "stopped by the user"  # the reason of such a trial
-OPENINGS = 5  # a new database can be met while another process is still making its tables
 
 Ranges = Mapping[str, FloatDistribution]
 RANGES: Ranges = {
@@ -43,23 +39,14 @@ RANGES: Ranges = {
 """What is searched, and between which numbers; a setting without a range stays as it is."""
 
 
-class DatabaseGone(RuntimeError):
-    """The database of a search stopped answering while the search ran."""
-
-
 @dataclass(frozen=True)
 class Search:
     """Where a search is kept and how long it runs."""
 
-    storage: str | Path  # an SQLite file, or the URL of any database that Optuna takes
+    storage: Path  # an SQLite file
     name: str = "search"  # of the study there
     trials: int = 30  # to finish in all, those of former calls included
-    seed: int = 0  # one process with the same seed tries the same settings
-
-    def __post_init__(self) -> None:
-        for name, low in {"trials": 1, "seed": 0}.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+    seed: int = 0  # the same seed tries the same settings
 
 
 class Tried(NamedTuple):
@@ -90,8 +77,11 @@ class Space:
         if not found:
             raise ValueError(f"a range must be given for one setting at least, got {self.ranges}")
         object.__setattr__(self, "ranges", found)
-        for end in ("low", "high"):  # none that the divergence or the training refuses
-            self.at({name: getattr(r, end) for name, r in found.items()})
+        for name, end in [(name, end) for name, r in found.items() for end in (r.low, r.high)]:
+            try:
+                self.at({name: end})
+            except ValueError as error:
+                raise ValueError(f"{name}_range has a wrong end: {error}") from None
 
     def at(self, settings: Mapping[str, float], **others: Any) -> tuple[Divergence, Settled]:
         """The divergence and the training with some settings replaced."""
@@ -132,7 +122,7 @@ def tune(
             study.enqueue_trial(dict(start))
 
         def run(trial: Trial) -> float:
-            # The same in a search that resumes after a stop, and another in every process.
+            # The same in a search that resumes after a stop.
             own = (search.seed * 1_000_003 + trial.number) % 2**32
             study.sampler = TPESampler(n_startup_trials=RANDOM_TRIALS, seed=own)
             tell(tried_in(study))
@@ -166,11 +156,9 @@ def _value(objective: Callable[[Trial], float], study: optuna.Study, trial: Tria
     except Exception as error:
         trial.set_user_attr("reason", f"{type(error).__name__}: {error}")
         raise
-    except BaseException as stop:  # the same settings wait for when the search goes on
+    except KeyboardInterrupt:  # the same settings wait for when the search goes on
         trial.set_user_attr("reason", STOPPED)
         study.enqueue_trial(trial.params)
-        if not isinstance(stop, KeyboardInterrupt):  # Optuna would leave the trial running
-            study.tell(trial, state=TrialState.FAIL)
         raise
 
 
@@ -251,11 +239,11 @@ def tried_in(study: optuna.Study) -> list[Tried]:
 @contextlib.contextmanager
 def opened(search: Search) -> Iterator[optuna.Study]:
     """The study of a search in its database, both made where there are none."""
-    url = _url(search.storage)
-    with quiet(logging.getLogger("optuna"), logging.CRITICAL):
-        storage = _storage(url)
+    url, named = _url(search), dict[str, Any](study_name=search.name, load_if_exists=True)
+    with quiet(logging.getLogger("optuna"), logging.CRITICAL), contextlib.ExitStack() as after:
         try:
-            named: Any = {"study_name": search.name, "load_if_exists": True}
+            storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
+            after.callback(storage.engine.dispose)
             yield optuna.create_study(storage=storage, pruner=MedianPruner(), **named)
         except Exception as error:
             cause: BaseException | None = error
@@ -266,60 +254,17 @@ def opened(search: Search) -> Iterator[optuna.Study]:
                 raise
             if isinstance(cause, KeyboardInterrupt):
                 raise cause from None
-            raise DatabaseGone(
-                f"the database {_shown(url)} stopped answering: {_cause(cause)}; the same call "
-                "resumes once it is back"
+            said = str(getattr(cause, "orig", None) or cause.__cause__ or cause).splitlines()[0]
+            raise RuntimeError(
+                f"the database {url} stopped answering: {said}; the same call resumes once it is "
+                "back"
             ) from None
-        finally:
-            storage.engine.dispose()
 
 
-def _storage(url: str) -> RDBStorage:
-    embedded = url.startswith("sqlite")
-    how = {"connect_args": {"timeout": 60}} if embedded else {"pool_pre_ping": True}
-    for left in reversed(range(OPENINGS)):
-        try:
-            storage = RDBStorage(url, engine_kwargs=how)
-            return _one_at_a_time(storage) if embedded else storage
-        except (SQLAlchemyError, OptunaError, ImportError, ValueError, RuntimeError) as error:
-            said = f"storage must be a database that opens, got {_shown(url)}: {_cause(error)}"
-            time.sleep(0.2 * bool(left))
-    raise ValueError(said)
-
-
-def _one_at_a_time(storage: RDBStorage) -> RDBStorage:
-    """Lock SQLite as a transaction begins: one that reads and then writes would not wait later."""
-    engine = storage.engine
-
-    @sqlalchemy.event.listens_for(engine, "connect")
-    def _(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # the driver would begin by itself, and without a lock
-        connection.execute("PRAGMA journal_mode = WAL")  # also safe when a process is killed
-
-    @sqlalchemy.event.listens_for(engine, "begin")
-    def _(connection: sqlalchemy.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    engine.dispose()  # connections from before do not know of this
-    return storage
-
-
-def _url(storage: str | Path) -> str:
-    if "://" in str(storage):
-        return str(storage)
-    path = Path(storage).absolute()
+def _url(search: Search) -> str:
+    path = Path(search.storage).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{path}"
-
-
-def _shown(url: str) -> str:
-    """A URL without its password."""
-    return re.sub(r"(?<=:)[^:/@]*(?=@)", "***", url)
-
-
-def _cause(error: BaseException) -> str:
-    found = getattr(error, "orig", None) or error.__cause__ or error
-    return (str(found).strip() or type(found).__name__).splitlines()[0]
 
 
 def _check_same(study: optuna.Study, search: Search, about: Mapping[str, Any]) -> None:
@@ -327,7 +272,7 @@ def _check_same(study: optuna.Study, search: Search, about: Mapping[str, Any]) -
     if found := differences(study.user_attrs.get("about", about), about):
         differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())
         raise ValueError(
-            f"the search {search.name!r} in {_shown(_url(search.storage))} was started with other "
+            f"the search {search.name!r} in {_url(search)} was started with other "
             f"settings: {differs}; choose another place or name for it"
         )
     study.set_user_attr("about", dict(about))
