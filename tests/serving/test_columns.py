@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bayesdiv.app.cli.export import columns_of
 from bayesdiv.app.data.columns import Encoder
 from bayesdiv.serving.graph import Encoded
 
@@ -20,7 +19,7 @@ def test_a_table_is_encoded_as_the_command_line_encodes_it():
         }
     )
     encoder = Encoder.fit(frame)
-    columns = columns_of(encoder)
+    columns = encoder.columns
     raw = torch.tensor(
         np.column_stack(
             [

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ class Number:
     scale: float = 1.0
     unit: str = ""  # of the raw values, for readers of the metadata
     fill: float | None = None  # instead of NaN, with a further input that is 1 there
+    kind: ClassVar[str] = "number"
 
     @property
     def width(self) -> int:
@@ -54,7 +55,8 @@ class Category:
 
     name: str
     categories: tuple[str, ...]  # in the order of the network's inputs, one input each
-    fill: int | None = None  # the place that stands for NaN, with a further input that is 1 there
+    fill: str | None = None  # the one that stands for NaN, with a further input that is 1 there
+    kind: ClassVar[str] = "category"
 
     @property
     def width(self) -> int:
@@ -83,20 +85,21 @@ class Encoded(nn.Module):
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs, and which rows are whole: finite numbers and known categories."""
         pieces, fine = [], torch.ones_like(raw[:, 0], dtype=torch.bool)
-        for at, column in enumerate(self.columns):
+        for at, one in enumerate(self.columns):
             value = raw[:, at : at + 1]
             missing = value.isnan()
-            if column.fill is not None:
-                value = value.masked_fill(missing, column.fill)
+            if one.fill is not None:
+                fill = one.fill if isinstance(one, Number) else one.categories.index(one.fill)
+                value = value.masked_fill(missing, fill)
             piece = ((value - self.loc[at]) / self.scale[at]).to(self.dtype)
             known = piece.isfinite()
-            if isinstance(column, Category):
-                places = torch.arange(len(column.categories), dtype=value.dtype, device=raw.device)
+            if isinstance(one, Category):
+                places = torch.arange(len(one.categories), dtype=value.dtype, device=raw.device)
                 piece = (value == places).to(self.dtype)
                 known = piece.sum(-1, keepdim=True) > 0
-            pieces += [piece] if column.fill is None else [piece, missing.to(self.dtype)]
+            pieces += [piece] if one.fill is None else [piece, missing.to(self.dtype)]
             fine = fine & known.squeeze(-1)
-        return torch.cat(pieces, -1).reshape(-1, *self.shape), fine
+        return torch.cat(pieces, -1).unflatten(-1, tuple(self.shape)), fine
 
 
 @dataclass(frozen=True)

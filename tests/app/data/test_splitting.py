@@ -173,7 +173,8 @@ def test_an_odd_word_among_numbers_is_filled_too():
     new = pd.Series(["30", "unknown", None, "3 or 4"], name="age")
     told = kinds["age"].problems(new)
     assert told == ["", "", "", "column 'age' must hold numbers, got '3 or 4'"]
-    assert kinds["age"].encode(new[:3])[:, 1].tolist() == [0.0, 1.0, 1.0]
+    alone = Encoder((kinds["age"],), (2,))
+    assert alone.encode(new[:3].to_frame())[:, 1].tolist() == [0.0, 1.0, 1.0]
 
 
 def test_a_column_without_any_value_is_left_out():
@@ -196,7 +197,7 @@ def test_rows_without_a_target_are_left_out_and_counted():
 
 def test_a_day_that_comes_first_is_seen_in_the_training_rows_and_kept():
     (column,) = Encoder.fit(rows()[["day"]]).columns
-    assert column == Dates("day", column.loc, column.scale, "", "%d/%m/%Y")
+    assert column == Dates("day", column.loc, column.scale, format="%d/%m/%Y")
     (value,) = column.values(pd.Series(["03/02/2024"], name="day"))
     assert value == (pd.Timestamp(2024, 2, 3) - pd.Timestamp(0)).days
     assert Encoder.from_json(Encoder((column,), (1,)).to_json()).columns == (column,)

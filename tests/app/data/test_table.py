@@ -364,7 +364,7 @@ def test_a_column_constant_in_the_training_rows_alone_is_left_out():
     frame = houses().assign(rare=0.0)
     # The split depends on the number of rows alone, so its rows are found by their areas.
     areas = split(checked(frame.drop(columns="rare"), "table", target="price")).test.x[:, 0]
-    tested = np.isin(train.columns[0].encode(frame["area"])[:, 0].round(4), areas.numpy().round(4))
+    tested = np.isin(train.encode(houses())[:, 0].numpy().round(4), areas.numpy().round(4))
     frame.loc[tested, "rare"] = np.arange(tested.sum())
     splits = from_frame(frame, target="price")
     assert tested.sum() == 12

@@ -1,6 +1,7 @@
 """`bayesdiv export`: write a run as one file that predicts without bayesdiv."""
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from bayesdiv.app.calibrated import unserved
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.columns import Dates, Encoder, Numeric
+from bayesdiv.app.data.columns import Dates
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.options import MOVED, RUN
@@ -19,7 +20,7 @@ from bayesdiv.calibration import Levels
 from bayesdiv.draws import Weights
 from bayesdiv.export import export as written
 from bayesdiv.prediction import predict_at
-from bayesdiv.serving.graph import Category, Column, Number, Rounded, Units, fewer, rounded
+from bayesdiv.serving.graph import Column, Rounded, Units, fewer, rounded
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 
@@ -64,12 +65,17 @@ def export(settings: Namespace) -> None:
             f"the conformal promise was fitted to {own} draws and is not exact for others: give "
             f"--samples {own} to keep it"
         )
+    columns: list[Column] | None = None
+    if told["encoder"] is not None:
+        days = "days since 1970"  # which the file takes for a date
+        every = encoder_of(told).columns
+        columns = [replace(c, unit=days) if isinstance(c, Dates) else c for c in every]
     made = written(
         experiment.model,
         experiment.likelihood,
         torch.zeros(2, *told["shape"], dtype=torch.float32 if told["encoder"] else torch.uint8),
         settings.out,
-        columns=None if told["encoder"] is None else columns_of(encoder_of(told)),
+        columns=columns,
         level=settings.level,
         calibration=experiment.calibration,
         precision=precision,
@@ -79,25 +85,12 @@ def export(settings: Namespace) -> None:
     )
     note(*notes)
     say(f"{made.path}: {made.size / 1e6:.1f} MB, {', '.join(made.outputs)}")
-    if told["encoder"] is not None:
-        count = len(encoder_of(told).columns)
+    if columns is not None:
+        count = len(columns)
         say(f"inputs: {count} number{'s' * (count > 1)} per row; the file's metadata lists them")
     note(*unserved(experiment.calibration, settings.level))
     if splits is not None:
         say(_change(experiment, splits, rounded(experiment.model, weights, precision)))
-
-
-def columns_of(encoder: Encoder) -> list[Column]:
-    """The columns of a table as the graph encodes them: dates in days since 1970."""
-    found: list[Column] = []
-    for one in encoder.columns:
-        if isinstance(one, Numeric):
-            unit = "days since 1970" if isinstance(one, Dates) else one.unit
-            found.append(Number(one.name, one.loc, one.scale, unit, one.fill))
-        else:
-            place = None if one.fill is None else one.categories.index(one.fill)
-            found.append(Category(one.name, one.categories, place))
-    return found
 
 
 def _change(experiment: Experiment, splits: Splits, weights: Weights) -> str:

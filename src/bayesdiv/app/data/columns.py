@@ -5,7 +5,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app.data.splits import DataError, ensure
+from bayesdiv.serving.graph import Category, Encoded, Number
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -26,17 +27,9 @@ FEW_ODD = 0.2  # a smaller share of values that are no numbers is taken for mist
 
 
 @dataclass(frozen=True)
-class Numeric:
-    """A column of numbers, standardised: (value - loc) / scale.
+class Numeric(Number):
+    """Numbers, by the moments of training rows; where these had gaps, their median fills all."""
 
-    Where training rows had gaps, their median fills all gaps, and a further column of x marks them.
-    """
-
-    name: str
-    loc: float  # mean of the training rows
-    scale: float  # their standard deviation
-    unit: str = ""  # what stands beside each number, such as € or %
-    fill: float | None = field(default=None, kw_only=True)
     called: ClassVar[str] = "numbers"
 
     @classmethod
@@ -63,45 +56,30 @@ class Numeric:
         """What there is to know about the way in which these values are written."""
         return {"unit": unit_of(column) or ""}
 
-    @property
-    def width(self) -> int:
-        """How many columns of x it takes."""
-        return 1 if self.fill is None else 2
-
     def values(self, column: "Series") -> NDArray[np.float64]:
         """The column as floats, NaN where a value is not a number or has another unit."""
         return parsed(column, self.unit)
 
-    def _read(self, column: "Series") -> tuple[NDArray[Any], NDArray[Any]]:
-        """Values, with gaps and words alone filled, and x."""
-        values, gaps = self.values(column), np.zeros(len(column), dtype=bool)
-        if self.fill is not None:
-            wordy = [isinstance(v, str) and not any(map(str.isdigit, v)) for v in column]
-            gaps = column.isna().to_numpy() | np.array(wordy, dtype=bool)
-            values = np.where(gaps, self.fill, values)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = ((values - self.loc) / self.scale).astype(np.float32)
-        return values, np.column_stack([scaled, gaps.astype(np.float32)])[:, : self.width]
+    def raw(self, column: "Series") -> NDArray[np.float64]:
+        """What `Encoded` takes: where gaps and words alone are filled, other text is infinite."""
+        values = self.values(column)
+        if self.fill is None:
+            return values
+        wordy = [isinstance(v, str) and not any(map(str.isdigit, v)) for v in column]
+        wrong = np.isnan(values) & column.notna().to_numpy() & ~np.array(wordy, dtype=bool)
+        return np.where(wrong, np.inf, values)
 
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
-        values, x = self._read(column)
         found, missing, cells = [""] * len(column), column.isna().to_numpy(), column.tolist()
-        for row in np.flatnonzero(~np.isfinite(x[:, 0])):
+        values = self.values(column)
+        for row in np.flatnonzero(~_known(self, column)):
             rule = self.called + f" in {self.unit}" * bool(self.unit)
             got = "none" if missing[row] else repr(label_of(cells[row]))
             if not math.isnan(values[row]):
                 rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
             found[row] = f"column {self.name!r} must hold {rule}, got {got}"
         return found
-
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        """Standardised values, and ones where they were filled, (rows, width)."""
-        values, x = self._read(column)
-        if not np.isfinite(x).all():
-            _refuse(column, np.isnan(values), self.called)
-            raise _in_row(self.problems(column))
-        return x
 
 
 @dataclass(frozen=True)
@@ -126,16 +104,8 @@ class Dates(Numeric):
 
 
 @dataclass(frozen=True)
-class OneHot:
-    """A column of categories: each has a column of x, 1 in the rows that have it and else 0."""
-
-    name: str
-    categories: tuple[str, ...]
-    fill: str | None = field(default=None, kw_only=True)  # the commonest, as in `Numeric`
-
-    @property
-    def width(self) -> int:
-        return len(self.categories) + (self.fill is not None)
+class OneHot(Category):
+    """The categories of training rows; where these had gaps, the commonest fills all."""
 
     @classmethod
     def fit(cls, column: "Series") -> "OneHot | None":
@@ -149,18 +119,21 @@ class OneHot:
 
     def problems(self, column: "Series") -> list[str]:
         rule = f"column {self.name!r} must have one of the training rows' values "
-        labels = self._filled(column).astype(object).map(label_of, na_action="ignore")
+        labels = column.astype(object).map(label_of, na_action="ignore")
         got = labels.map(repr, na_action="ignore").fillna("none")
         wrong = got.radd(f"{rule}{quoted(self.categories)}, got ")
-        return list(wrong.mask(labels.isin(self.categories), ""))
+        return list(wrong.mask(_known(self, column), ""))
 
-    def encode(self, column: "Series") -> NDArray[np.float32]:
-        codes = codes_of(self._filled(column), self.categories)
-        x = np.eye(len(self.categories), dtype=np.float32)[codes]
-        return np.column_stack([x, column.isna().to_numpy(dtype=np.float32)])[:, : self.width]
+    def raw(self, column: "Series") -> NDArray[np.float64]:
+        index = {label: place for place, label in enumerate(self.categories)}
+        places = np.array([index.get(label_of(value), -1) for value in column], dtype=np.float64)
+        return np.where(column.isna(), np.nan, places)
 
-    def _filled(self, column: "Series") -> "Series":
-        return column if self.fill is None else column.astype(object).fillna(self.fill)
+
+def _known(kind: Numeric | OneHot, column: "Series") -> NDArray[np.bool_]:
+    """Which rows can be encoded."""
+    raw = torch.from_numpy(np.column_stack([kind.raw(column)]))
+    return np.asarray(Encoded((kind,), (kind.width,))(raw)[1])
 
 
 def words_for(column: "Series") -> str:
@@ -281,10 +254,12 @@ def _refuse(
     raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}: {remedy}")
 
 
-def _in_row(problems: list[str]) -> DataError:
-    """The first problem, with its row."""
-    row = next(k for k, text in enumerate(problems) if text)
-    return DataError(f"{problems[row]} in row {row + 1}")
+def _check_rows(kind: Numeric | OneHot, column: "Series") -> None:
+    """Complain of the first row that cannot be encoded."""
+    if isinstance(kind, Numeric):
+        _refuse(column, np.isnan(kind.values(column)) & ~_known(kind, column), kind.called)
+    for row, problem in enumerate(kind.problems(column)):
+        ensure(not problem, f"{problem} in row {row + 1}")
 
 
 def label_of(value: object) -> str:
@@ -300,11 +275,11 @@ def labels_of(column: "Series") -> tuple[str, ...]:
 
 def codes_of(column: "Series", labels: tuple[str, ...]) -> NDArray[np.int64]:
     """For each row the index of its category's name."""
-    index = {label: code for code, label in enumerate(labels)}
-    codes = np.array([index.get(label_of(value), -1) for value in column], dtype=np.int64)
-    if (codes < 0).any():
-        raise _in_row(OneHot(str(column.name), labels).problems(column))
-    return codes
+    kind = OneHot(str(column.name), labels)
+    codes = kind.raw(column)
+    if not (codes >= 0).all():
+        _check_rows(kind, column)
+    return codes.astype(np.int64)
 
 
 def quoted(names: Iterable[object], most: int = 20) -> str:
@@ -344,8 +319,12 @@ class Encoder:
     def encode(self, frame: "DataFrame") -> Tensor:
         """Rows as x, (rows, *shape); columns that the encoder does not know are ignored."""
         used = self._used(frame)
-        parts = [column.encode(used[column.name]) for column in self.columns]
-        return torch.from_numpy(np.concatenate(parts, axis=1)).reshape(len(used), *self.shape)
+        raw = np.column_stack([column.raw(used[column.name]) for column in self.columns])
+        x: Tensor
+        x, fine = Encoded(self.columns, self.shape)(torch.from_numpy(raw))
+        for column in self.columns if not fine.all() else ():
+            _check_rows(column, used[column.name])
+        return x
 
     def problems(self, frame: "DataFrame") -> list[str]:
         """For each row what hinders its encoding, in sentences; nothing where it can be encoded."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.app.data.columns import codes_of, label_of, labels_of, quoted
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import ensure
 from bayesdiv.calibration import Promised
 from bayesdiv.likelihoods import Classes, Likelihood
 from bayesdiv.metrics import TABLE as METRICS
@@ -40,16 +40,11 @@ class Classification:
     @classmethod
     def check(cls, target: "Series") -> None:
         counts = Counter(map(label_of, target))
-        if len(counts) < 2:
-            raise DataError(
-                f"target {target.name!r} must have at least 2 classes, got {quoted(counts)} alone"
-            )
-        single = [label for label, count in counts.items() if count == 1]
-        if single:
-            raise DataError(
-                f"every class of target {target.name!r} must have at least 2 rows, got one of "
-                f"{quoted(single, 3)}: choose another --target, or drop those rows"
-            )
+        rule = f"target {target.name!r} must have at least 2 classes"
+        ensure(len(counts) > 1, f"{rule}, got {quoted(counts)} alone")
+        single = quoted([label for label, count in counts.items() if count == 1], 3)
+        rule = f"every class of target {target.name!r} must have at least 2 rows, got one of "
+        ensure(not single, f"{rule}{single}: choose another --target, or drop those rows")
 
     @classmethod
     def fit(cls, target: "Series") -> Self:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from bayesdiv.app.data.columns import numbers_of
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import ensure
 from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -30,12 +30,10 @@ class Counts(Regression):
     def check(cls, target: "Series") -> None:
         super().check(target)
         values = numbers_of(target)
-        wrong = np.flatnonzero((values < 0) | (values != np.floor(values)))
-        if len(wrong):
-            raise DataError(
-                f"the target of counts must hold 0, 1, 2, …, got {values[wrong[0]]:g} in row "
-                f"{wrong[0] + 1} of {target.name!r}"
-            )
+        fine = (values >= 0) & (values == np.floor(values))
+        row = int(fine.argmin())
+        got = f"got {values[row]:g} in row {row + 1} of {target.name!r}"
+        ensure(fine.all(), f"the target of counts must hold 0, 1, 2, …, {got}")
 
     @property
     def description(self) -> str:

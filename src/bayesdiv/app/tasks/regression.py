@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bayesdiv.app.data.columns import Numeric, kind_of, label_of, numbers_of
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.columns import Encoder, Numeric, kind_of, label_of, numbers_of
+from bayesdiv.app.data.splits import ensure
 from bayesdiv.app.families import Family, Units, family_of
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.metrics import NATS, TARGET
@@ -45,20 +44,16 @@ class Regression:
 
     @classmethod
     def check(cls, target: "Series") -> None:
-        if kind_of(target) is not Numeric:
-            raise DataError(
-                f"the target of {cls.called} must hold numbers, got "
-                f"{label_of(target.iloc[0])!r} in {target.name!r}"
-            )
+        got = f"got {label_of(target.iloc[0])!r} in {target.name!r}"
+        numbers = kind_of(target) is Numeric
+        ensure(numbers, f"the target of {cls.called} must hold numbers, {got}")
 
     @classmethod
     def fit(cls, target: "Series", likelihood: str | None = None) -> Self:
         """The task with its units, from training targets; a likelihood other than the usual."""
-        if Numeric.fit(target) is None and cls.usual == Regression.usual:
-            raise DataError(
-                f"target {target.name!r} must vary in the training rows, got {target.iloc[0]} in "
-                "all"
-            )
+        varies = Numeric.fit(target) is not None or cls.usual != Regression.usual
+        rule = f"target {target.name!r} must vary in the training rows"
+        ensure(varies, f"{rule}, got {target.iloc[0]} in all")
         values = numbers_of(target)[:, None]
         units = family_of(likelihood or cls.usual).units(values, np.ones(len(values)))
         loc, scale, centre, width = (float(part[0]) for part in units)
@@ -102,8 +97,8 @@ class Regression:
         return self.scale * y.double()
 
     def encode(self, target: "Series") -> Tensor:
-        values = Numeric(str(target.name), self.loc, self.scale).encode(target)
-        return torch.from_numpy(values).squeeze(1)
+        kind = Numeric(str(target.name), self.loc, self.scale)
+        return Encoder((kind,), (1,)).encode(target.to_frame(kind.name)).squeeze(1)
 
     def measured(self, predictive: Predictive, y: Tensor) -> dict[str, float]:
         found = {}
