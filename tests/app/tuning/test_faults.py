@@ -37,7 +37,7 @@ def test_sigterm_ends_the_command_with_one_sentence(tmp_path):
         with contextlib.suppress(sqlite3.OperationalError):  # not there yet
             reading = sqlite3.connect(f"file:{search.storage}?mode=ro", uri=True, timeout=60)
             with contextlib.closing(reading) as database:
-                return database.execute("SELECT state FROM trials").fetchall() == [("RUNNING",)]
+                return len(database.execute("SELECT * FROM trial_params").fetchall()) == 2
         return False
 
     try:
