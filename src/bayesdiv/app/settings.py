@@ -12,7 +12,6 @@ import bayesdiv
 from bayesdiv import divergence as divergences
 from bayesdiv.app import calibrated, runs
 from bayesdiv.app import task as tasks
-from bayesdiv.app.data.columns import Encoder
 from bayesdiv.app.data.loading import load, reading_of
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import RECIPES, Experiment, Settled, build
@@ -74,12 +73,7 @@ def described(divergence: Divergence | None) -> dict[str, Any] | None:
 
 
 def loss(divergence: Mapping[str, Any] | None) -> str:
-    """A divergence as `described` has it, in the words that `named` takes.
-
-    Examples:
-        >>> loss({"kind": "JSA", "alpha": 0.3})
-        'JSA:0.3'
-    """
+    """A divergence as `described` has it, in the words that `named` takes: JSA:0.3."""
     fields = dict(divergence or {"kind": "deterministic"})
     kind = str(fields.pop("kind"))
     values = [f"{value}" if key == "alpha" else f"{key}={value}" for key, value in fields.items()]
@@ -87,12 +81,7 @@ def loss(divergence: Mapping[str, Any] | None) -> str:
 
 
 def named(text: str) -> Divergence | None:
-    """A divergence by its name or import path, with alpha after a colon; None for deterministic.
-
-    Examples:
-        >>> named("KL"), named("JSA:0.3"), named("bayesdiv.JSG:alpha=0.2"), named("deterministic")
-        (KL(), JSA(alpha=0.3), JSG(alpha=0.2), None)
-    """
+    """A divergence by its name or import path, with alpha after a colon; None for deterministic."""
     name, _, said = text.partition(":")
     if name in ("deterministic", "null", "None"):
         return None
@@ -147,13 +136,8 @@ def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str
 
 def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     """A run without its weights, finished or not: its network as it began, history, settings."""
-    settings, path = _read(folder), folder / runs.SETTINGS
-    unknown = settings["training"].keys() - {f.name for f in dataclasses.fields(Settled)}
-    if unknown:
-        raise runs.RunError(
-            f"{path} has a setting that this version does not know, {min(unknown)}: train again"
-        )
-    with runs.reported(path, "read"):
+    settings = _read(folder)
+    with runs.reported(folder / runs.SETTINGS, "read"):
         network, kind = _fields(settings["network"]), loss(settings["divergence"])
         recipe = RECIPES[network.pop("kind")](**network)
         # A class of the user's own is not imported from a file's word; predictions need none.
@@ -193,12 +177,7 @@ def _checked(path: Path, wanted: Mapping[str, Any], part: str | None = None) -> 
 
 
 def task_of(settings: Mapping[str, Any]) -> Task:
-    """What the target of a run is, as `task.described` described it.
-
-    Examples:
-        >>> task_of({"task": {"kind": "regression", "loc": 150.0, "scale": 50.0}})
-        Regression(loc=150.0, scale=50.0)
-    """
+    """What the target of a run is, as `task.described` described it."""
     fields = _fields(settings["task"])
     kind: Any = tasks.named(str(fields.pop("kind")))
     return cast(Task, kind(**fields))
@@ -206,11 +185,6 @@ def task_of(settings: Mapping[str, Any]) -> Task:
 
 def _fields(saved: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in saved.items()}
-
-
-def encoder_of(settings: Mapping[str, Any]) -> Encoder:
-    """How a run on a table encodes rows."""
-    return Encoder.from_json(settings["encoder"])
 
 
 def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
@@ -221,8 +195,10 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
     try:
         how = {"seed": source["seed"], "noise": source["noise"], **reading_of(source)}
         splits = load(source["data"], **how)
-    except OSError as error:
-        raise DataError(f"{source['data']} cannot be read: {error.strerror or error}") from None
+    except (OSError, DataError) as error:
+        raise DataError(
+            f"{error}; if the data of {name} have moved, name them with --data"
+        ) from None
     except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
     if fingerprint(splits) != settings["fingerprint"]:

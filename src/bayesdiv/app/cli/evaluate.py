@@ -47,4 +47,4 @@ def evaluate(settings: Namespace) -> None:
     if "coverage" in run.task.metrics:  # of the intervals of this level
         note(*unserved(run.experiment.calibration, LEVEL))
     if path is not None:
-        options.write_page(path, on_runs([run], [replace(reading.tested(run), **new)]))
+        options.write_page(path, on_runs([replace(reading.tested(run), **new)]))

@@ -9,11 +9,11 @@ import torch
 from bayesdiv.app.calibrated import unserved
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
-from bayesdiv.app.data.columns import Dates
+from bayesdiv.app.data.columns import Dates, Encoder
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.options import MOVED, RUN
-from bayesdiv.app.settings import encoder_of, reloaded, restore, task_of
+from bayesdiv.app.settings import reloaded, restore, task_of
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.calibration import Levels
@@ -68,7 +68,7 @@ def export(settings: Namespace) -> None:
     columns: list[Column] | None = None
     if told["encoder"] is not None:
         days = "days since 1970"  # which the file takes for a date
-        every = encoder_of(told).columns
+        every = Encoder.from_json(told["encoder"]).columns
         columns = [replace(c, unit=days) if isinstance(c, Dates) else c for c in every]
     made = written(
         experiment.model,

@@ -39,7 +39,7 @@ SERIES = [("finished", "finished trials", "KL"), ("best", "the best trial", "JSA
 def parser() -> Command:
     command = Command(
         "Search alpha, strength, learning rate and prior width on the validation data. By default "
-        "a population of settings is trained as one program, halved, and averaged: the "
+        "a population of settings is trained as one program, and the best are averaged: the "
         "result is a run. With --search optuna, trials run one by one; if that is stopped, the "
         "same command resumes it.",
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",

@@ -9,7 +9,6 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.metric import number
 from bayesdiv.app.report import classes, columns, markup, quantities, reading, scores
 from bayesdiv.app.report.comparison import training
@@ -24,34 +23,30 @@ ROWS = 8  # of each kind
 
 def page(folders: Sequence[Path], *, data: str | None = None) -> str:
     """A report on runs of the same data, which now are at `data`."""
-    runs, known, lost = reading.read(folders, data), [], ""
-    try:
-        known = [reading.tested(run) for run in runs]
-    except DataError as error:
-        lost = str(error)
-    return on_runs(runs, known, lost)
+    return on_runs([reading.tested(run) for run in reading.read(folders, data)])
 
 
-def on_runs(runs: Sequence[Run], known: Sequence[Tested], lost: str = "") -> str:
-    """The page on runs with what they predict, or with why that is not known."""
-    parts: list[Html] = []
-    if known:
-        kind = classes if isinstance(runs[0].task, Classification) else quantities
-        own, beside = scores.measured(known)
-        parts += [scores.verdict(known, own, beside), scores.compared(runs, own, beside)]
-        parts += [*kind.sections(known), *columns.sections(known), _examples(known, kind)]
-        parts += [columns.unusual(known), columns.overview(known[0])]
-    if lost:
-        said = "The data could not be loaded again, so this page has no verdict, no calibration "
-        parts.append(element("p", f"{said}and no examples: {lost}.", class_="problem"))
-        parts.append(scores.compared(runs, {}, {}))
+def on_runs(known: Sequence[Tested]) -> str:
+    """The page on runs with what they predict."""
+    runs = [one.run for one in known]
+    kind = classes if isinstance(runs[0].task, Classification) else quantities
+    own, beside = scores.measured(known)
     histories = {run.name: [run.experiment.history] for run in runs if run.experiment.history}
-    parts.append(training(histories, runs[0].task.main, runs[0].experiment.watch))
-    parts.append(settings(runs, known))
-    source = Path(str(runs[0].settings["data"].get("data", runs[0].settings["target"])))
+    parts = [
+        scores.verdict(known, own, beside),
+        scores.compared(runs, own, beside),
+        *kind.sections(known),
+        *columns.sections(known),
+        _examples(known, kind),
+        columns.unusual(known),
+        columns.overview(known[0]),
+        training(histories, runs[0].task.main, runs[0].experiment.watch),
+        settings(runs, known[0]),
+    ]
+    source = Path(str(runs[0].settings["data"]["data"])).name
     named = runs[0].name if len(runs) == 1 else f"{len(runs)} runs compared"
     every = [(run.name, run.label, run.loss) for run in runs]
-    return markup.framed(f"{source.name}: {named}", every, parts)
+    return markup.framed(f"{source}: {named}", every, parts)
 
 
 def _examples(known: Sequence[Tested], kind: ModuleType) -> Html:
@@ -120,14 +115,13 @@ def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], 
     return joined(table_, note(f"{more} more columns are not shown.")) if more > 0 else table_
 
 
-def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
+def settings(runs: Sequence[Run], first: Tested) -> Html:
     """What was trained, and every setting of every run as it is kept with it."""
-    names = ("training", "validation", "testing")
-    parts = zip(names, known[0].splits.parts, strict=True) if known else ()
-    shape = " × ".join(map(str, runs[0].settings["shape"]))
+    parts = zip(("training", "validation", "testing"), first.splits.parts, strict=True)
+    rows = ", ".join(f"{len(part.y):,} for {name}" for name, part in parts)
+    shape = " × ".join(map(str, first.splits.shape))
     target = f"Target {runs[0].settings['target']}: {runs[0].task.description}"
-    about = [f"{target}; an input has {shape} numbers."]
-    about += [f"Rows: {', '.join(f'{len(p.y):,} for {name}' for name, p in parts)}."] * bool(known)
+    about = f"{target}; an input has {shape} numbers. Rows: {rows}."
     kept = [
         {"divergence": run.loss, "network": str(run.experiment.recipe)}
         | {"weights": f"{run.experiment.num_weights:,}", "seconds": f"{run.result['seconds']:.1f}"}
@@ -138,7 +132,7 @@ def settings(runs: Sequence[Run], known: Sequence[Tested]) -> Html:
     head = ["setting", *(run.name for run in runs)]
     cells = ([name, *(each.get(name, "–") for each in kept)] for name in every)
     whole = element("summary", "Settings in full"), table("Settings in full", head, cells)
-    return section("Settings", note(" ".join(about)), element("details", *whole, class_="long"))
+    return section("Settings", note(about), element("details", *whole, class_="long"))
 
 
 def _told(value: object) -> str:

@@ -220,10 +220,8 @@ def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
     aims = {each.title: element("span", each.aim, class_="hint") for each in known}
     titles = (joined(name, aims.get(name, "")) for name in map(metric.title, keys))
     head = ["run", "divergence", *titles]
-    said = "; ".join(each.explained for each in known) + "."
-    if own:
-        said += " Below each value: its 95 % interval, by resampling the test rows. Training again "
-        said += "with another seed would widen it."
+    said = "; ".join(each.explained for each in known) + ". Below each value: its 95 % interval, "
+    said += "by resampling the test rows. Training again with another seed would widen it."
     return section("Metrics", table("Metrics, test data", head, rows), note(said))
 
 

@@ -1,7 +1,7 @@
-"""A population of settings: trials of one program, halved by validation rows, then averaged."""
+"""A population of settings: trials of one program, the best of which are averaged."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,11 +88,11 @@ def population(
     trials: int = 16,
     tell: Tell = lambda alive, epoch, epochs: None,
 ) -> Grown:
-    """Train settings side by side, halve them by validation NLL, average the last eight.
+    """Train settings side by side, keep eight of them by validation NLL, average these.
 
-    All settings are trials of one program. After a quarter of the epochs, and in equal steps until
-    half of them are done, the worse half goes, until eight are left. These are averaged with shares
-    by how likely the validation rows are, see `shares_of`. The test part is not looked at.
+    All settings are trials of one program. After a quarter of the epochs the best eight are kept.
+    They are averaged in the end with shares by how likely the validation rows are, see `shares_of`.
+    The test part is not looked at.
 
     The first of so many `trials` has the settings given; `ranges` without alpha take a fourth of
     the time under JSA. `tell` is called with the number of trials, the epoch and that of epochs.
@@ -104,10 +104,10 @@ def population(
         own = built(splits, *space.at(settings, **alone))
         everyone.append(_Trial(number, settings, own))
     alive, before, done = everyone, None, 0
-    for end, keep in _rungs(trials, whole.epochs):
+    for end in sorted({max(1, whole.epochs // 4), whole.epochs}):
         epochs = range(done, end)
         optimizer = _trained(alive, splits, whole, divergence, epochs, before, tell)
-        kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:keep]
+        kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:LAST]
         alive, before, done = [alive[place] for place in kept], (optimizer, kept), end
     alive = [trial for trial in alive if math.isfinite(trial.value)]
     if not alive:
@@ -136,17 +136,6 @@ def _settings(space: Space, count: int) -> list[dict[str, float]]:
         {name: between(r, at) for (name, r), at in zip(space.ranges.items(), point, strict=True)}
         for point in engine.draw(count - len(first)).double().tolist()
     ]
-
-
-def _rungs(trials: int, epochs: int) -> Iterator[tuple[int, int]]:
-    """After which epochs how many trials are kept."""
-    sizes = []
-    while trials > LAST:
-        trials = max(LAST, trials // 2)
-        sizes.append(trials)
-    quarter, last = epochs // 4, max(1, len(sizes) - 1)
-    ends = [max(quarter + quarter * place // last, place + 1) for place in range(len(sizes))]
-    yield from [*zip(ends, sizes, strict=True), (epochs, LAST)]
 
 
 def _trained(
