@@ -49,6 +49,7 @@ Nodes = tuple[tuple[float, ...], tuple[float, ...]]
 class Arithmetic(Skewed):
     """What both divergences of this file share."""
 
+    averaged: ClassVar[str] = ""  # what it averages has all moments
     leans: ClassVar[float] = 1.0
     """dm/dα: 1 for a mean that leans the other way than the sum, -1 for one that leans alike."""
 
@@ -75,10 +76,6 @@ class Arithmetic(Skewed):
         tilted = (-z.clamp(min=floor)).exp() * softplus(z.clamp(min=floor), threshold=30)
         gap = mixture.outer * softplus(-z, threshold=30) + mixture.tilt * tilted
         return mixture.bound - at_q.mean(gap)
-
-    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        """Neither: what it averages has all moments."""
-        return ()
 
     def estimate_wide(self, at_q: Points, at_p: Points) -> Tensor:
         """Bound - w E_q[softplus(-z)] - (1-w) E_p[softplus(z)], the paper's two expectations."""

@@ -78,6 +78,8 @@ class Divergence(ABC):
     """The divergence that this one is with q and p in each other's place."""
     linear: ClassVar[bool] = True
     """Whether it is a mean over points, so that a few samples estimate it without bias."""
+    averaged: ClassVar[str] = "qp"
+    """Under which of q and p it is the mean of a ratio of logarithms without bound."""
 
     @abstractmethod
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
@@ -97,10 +99,6 @@ class Divergence(ABC):
     def parts(self) -> "tuple[tuple[Number, Divergence], ...]":
         """Divergences and factors whose sum this is, where each may have its own rule."""
         return ()
-
-    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        """The distributions under which it is the mean of a ratio of logarithms without bound."""
-        return q, p
 
     def estimate_wide(self, at_q: Points, at_p: Points) -> Tensor:
         """Like `estimate`, with less spread from samples where q is wider than p."""

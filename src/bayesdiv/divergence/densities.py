@@ -21,8 +21,8 @@ def common_shape(*shapes: torch.Size) -> torch.Size:
     return torch.Size(torch.broadcast_shapes(*shapes))
 
 
-def check_pair(q: Distribution, p: Distribution) -> torch.Size:
-    """The shape of the weights, after the checks that every estimator needs."""
+def check_pair(q: Distribution, p: Distribution) -> None:
+    """The checks that every estimator needs."""
     for name, distribution in (("q", q), ("p", p)):
         if not isinstance(distribution, Distribution):
             raise TypeError(f"{name} must be a torch distribution, got {distribution!r}")
@@ -37,7 +37,7 @@ def check_pair(q: Distribution, p: Distribution) -> torch.Size:
                 f"{type(distribution).__name__} with event shape {tuple(distribution.event_shape)}"
             )
     try:
-        return common_shape(q.batch_shape, p.batch_shape)
+        common_shape(q.batch_shape, p.batch_shape)
     except RuntimeError:
         raise ValueError(
             f"the shapes of q and p must broadcast, got {tuple(q.batch_shape)} and "

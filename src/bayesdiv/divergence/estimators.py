@@ -187,7 +187,7 @@ class Auto(Estimator):
             return InParts(self)
         # Whether samples give a right value and gradient, and a spread.
         led = divergence.linear and whole_line(p)
-        led = led and all(fair(source, q, p) for source in divergence.averaged(q, p))
+        led = led and all(fair({"q": q, "p": p}[one], q, p) for one in divergence.averaged)
         return self.fallback if led or not isinstance(self.fallback, MonteCarlo) else Quadrature()
 
 

@@ -31,11 +31,10 @@ class KL(Divergence):
         tensor(0.3181)
     """
 
+    averaged: ClassVar[str] = "q"
+
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         return at_q.mean(at_q.log_q - at_q.log_p)
-
-    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        return (q,)
 
     def derived_rule(self, q: Distribution, p: Distribution) -> Rule | None:
         if _dispatch_kl(type(q), type(p)) is NotImplemented:
@@ -54,13 +53,11 @@ class ReverseKL(Divergence):
         tensor(0.8069)
     """
 
+    averaged: ClassVar[str] = "p"
     mirror: ClassVar[Divergence] = KL()
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         return at_p.mean(at_p.log_p - at_p.log_q)
-
-    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        return (p,)
 
 
 @dataclass(frozen=True)

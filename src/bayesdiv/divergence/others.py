@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Normal
+from torch.distributions import Normal
 
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Number, Points
@@ -86,19 +86,12 @@ class TotalVariation(Divergence):
         tensor(0.3829)
     """
 
-    @property
-    def bound(self) -> float | None:
-        return 1.0
-
-    @property
-    def symmetric(self) -> bool:
-        return True
+    averaged: ClassVar[str] = ""
+    bound = 1.0
+    symmetric = True
 
     def estimate(self, at_q: Points, at_p: Points) -> Tensor:
         return at_q.mean(-(at_q.log_p - at_q.log_q).clamp(max=0.0).expm1())
-
-    def averaged(self, q: Distribution, p: Distribution) -> tuple[Distribution, ...]:
-        return ()
 
 
 def _renyi(block: Standard, alpha: Number) -> Terms:

@@ -8,9 +8,9 @@ from torch.distributions import Distribution, LowRankMultivariateNormal, Multiva
 from torch.nn.functional import softplus
 
 from bayesdiv.compute.backend import draw
-from bayesdiv.compute.noise import Dtype, Seed
+from bayesdiv.compute.noise import Dtype, Seed, standard_normal
 from bayesdiv.divergence.gaussian import SoftplusNormal
-from bayesdiv.model.posteriors import Around, checked, inverse_softplus, standard_noise
+from bayesdiv.model.posteriors import Around
 
 _OTHER = 0x2545F4914F6CDD1D  # makes a second seed, of noise independent of the first's
 
@@ -50,13 +50,11 @@ class LowRankGaussian(Around):
     # Half of each weight's variance starts in the factor: one of zeros would never leave 0.
 
     def __init__(self, loc: Tensor, scale: Tensor, rank: int) -> None:
-        super().__init__()
-        loc, scale = checked(loc, scale)
-        self.loc = nn.Parameter(loc.clone())
-        self.rho = nn.Parameter(inverse_softplus(scale * 0.5**0.5))
+        super().__init__(loc, scale * 0.5**0.5)
         shape = (*loc.shape[:-1], rank, loc.shape[-1])  # each direction in one piece of memory
-        signs = 2 * torch.randint(2, shape, device=loc.device).to(loc) - 1
-        self.directions = nn.Parameter(signs * scale.unsqueeze(-2) * (0.5 / rank) ** 0.5)
+        signs = 2 * torch.randint(2, shape, device=loc.device).to(self.loc.dtype) - 1
+        each = softplus(self.rho.detach()).unsqueeze(-2)
+        self.directions = nn.Parameter(signs * each * rank**-0.5)
 
     @property
     def factor(self) -> Tensor:
@@ -68,9 +66,8 @@ class LowRankGaussian(Around):
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
         own = draw(SoftplusNormal(self.loc, self.rho), samples, None, seed)
-        noise = standard_noise(
-            samples, self.directions[..., 0], None if seed is None else seed ^ _OTHER
-        )
+        few = samples, *self.directions.shape[:-1]
+        noise = standard_normal(few, self.loc, None if seed is None else int(seed) ^ _OTHER)
         drawn = own + (noise.unsqueeze(-2) @ self.directions).squeeze(-2)
         return drawn.to(dtype or drawn.dtype)
 
@@ -119,12 +116,9 @@ class FullRankGaussian(Around):
     """The module that `FullRank` makes: w = loc + L ε."""
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__()
-        loc, scale = checked(loc, scale)
-        self.loc = nn.Parameter(loc.clone())
-        self.rho = nn.Parameter(inverse_softplus(scale))
+        super().__init__(loc, scale)
         # Only what is below the diagonal is read.
-        self.lower = nn.Parameter(loc.new_zeros(*loc.shape, loc.shape[-1]))
+        self.lower = nn.Parameter(self.loc.new_zeros(*loc.shape, loc.shape[-1]))
 
     @property
     def scale_tril(self) -> Tensor:
@@ -135,6 +129,7 @@ class FullRankGaussian(Around):
         return MultivariateNormal(self.loc, scale_tril=self.scale_tril, validate_args=False)
 
     def rsample(self, samples: int, dtype: Dtype = None, seed: Seed = None) -> Tensor:
-        noise = standard_noise(samples, self.loc, seed)
+        shape = samples, *self.loc.shape
+        noise = standard_normal(shape, self.loc, None if seed is None else int(seed))
         drawn = self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
         return drawn.to(dtype or drawn.dtype)

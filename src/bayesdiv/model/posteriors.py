@@ -65,16 +65,14 @@ def inverse_softplus(scale: Tensor) -> Tensor:
     return scale + (-(-scale).expm1()).log()
 
 
-def standard_noise(samples: int, like: Tensor, seed: Tensor | None) -> Tensor:
-    """Standard normal numbers, (samples, *like.shape), without a gradient."""
-    zero = torch.zeros_like(like, requires_grad=False)
-    return draw(Normal(zero, torch.ones_like(zero), validate_args=False), samples, None, seed)
-
-
 class Around(nn.Module, Posterior):
-    """A posterior whose mean is the parameter `loc`."""
+    """A posterior with the parameters `loc`, its mean, and `rho`, of the scale softplus(rho)."""
 
-    loc: nn.Parameter
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        loc, scale = checked(loc, scale)
+        self.loc = nn.Parameter(loc.clone())
+        self.rho = nn.Parameter(inverse_softplus(scale))
 
     @property
     def mean(self) -> Tensor:
@@ -97,12 +95,7 @@ class MeanField(Around):
         tensor([0.1000, 0.1000, 0.1000], grad_fn=<SoftplusBackward0>)
     """
 
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__()
-        loc, scale = checked(loc, scale)
-        self.loc = nn.Parameter(loc.clone())
-        self.rho = nn.Parameter(inverse_softplus(scale))
-        self.axes = 1  # of the parameters, after those of trials
+    axes = 1  # of the parameters, after those of trials
 
     def take_shape(self, shape: Sequence[int]) -> None:
         """Keep the parameters in this shape, for optimizers that look at it; weights stay flat."""
@@ -129,7 +122,7 @@ class MeanField(Around):
         return draw(self.marginals(), samples, dtype, seed)
 
 
-class Point(Around):
+class Point(nn.Module, Posterior):
     """A point estimate: every draw is the mean, so the network is deterministic.
 
     The divergence is taken from a Gaussian of fixed scale around it: with KL, and `start=1` so that
@@ -153,6 +146,10 @@ class Point(Around):
         loc, scale = checked(loc, scale)
         self.loc = nn.Parameter(loc.clone())
         self.register_buffer("scale", scale.clone())
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
 
     def marginals(self) -> Normal:
         return Normal(self.loc, self.scale, validate_args=False)
