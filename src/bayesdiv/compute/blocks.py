@@ -17,11 +17,7 @@ from torch.nn.functional import softplus
 from bayesdiv.compute.devices import on_cpu, traced
 from bayesdiv.compute.inplace import TotalRule, prior_serves
 from bayesdiv.compute.noise import MANY, Dtype, Seed, fresh_seed, in_rows, standard_normal
-from bayesdiv.divergence.gaussian import (
-    BLOCK,
-    SoftplusNormal,
-    refuse_second,
-)
+from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
 
 # A few blocks' worth fits the last cache, where one piece is faster than several.
 ONE_PIECE = 4 * BLOCK

@@ -33,11 +33,7 @@ class Prior(nn.Module):
     """
 
     def __init__(
-        self,
-        family: type[Distribution],
-        *,
-        layout: Layout | None = None,
-        **parameters: float | Tensor,
+        self, family: type[Distribution], layout: Layout | None = None, **parameters: float | Tensor
     ) -> None:
         super().__init__()
         self.family = family

@@ -16,11 +16,11 @@ class Part(NamedTuple):
     each: Tensor
 
 
+Parts = Sequence[Callable[[], Part]]
+
+
 def in_turn(
-    parts: Sequence[Callable[[], Part]],
-    inputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    again: bool,
+    parts: Parts, inputs: Sequence[Tensor], leaves: Sequence[Tensor], again: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the penalty, which comes first, and the groups of draws; both for each trial."""
     # The forward pass makes one part, differentiates it and forgets it before the next; the
@@ -34,11 +34,7 @@ def in_turn(
 class _InTurn(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        parts: Sequence[Callable[[], Part]],
-        leaves: Sequence[Tensor],
-        again: bool,
-        *inputs: Tensor,
+        ctx: Any, parts: Parts, leaves: Sequence[Tensor], again: bool, *inputs: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.gradients = [None] * len(leaves)
         penalty, *draws = [_differentiated(make, leaves, ctx.gradients, again) for make in parts]

@@ -140,17 +140,11 @@ class Objective(nn.Module):
         return self._sum(self.each(model, weights, x, y, divergence), share, weights)
 
     def each(
-        self,
-        model: nn.Module,
-        weights: Weights,
-        x: Inputs,
-        y: Tensor,
-        divergence: Tensor | None = None,
+        self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor, found: Tensor | None = None
     ) -> Loss:
         """The loss of each trial of a stack by itself, (trials…); of a single model, a number."""
         nll = self._nll(model, weights, x, y)
-        if divergence is None:
-            divergence = self._divergence(model, weights)
+        divergence = self._divergence(model, weights) if found is None else found
         divergence = divergence.to(nll.device)
         return Loss(nll + self._strength(divergence) * divergence, nll, divergence)
 
