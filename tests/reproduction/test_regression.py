@@ -3,11 +3,13 @@
 import csv
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from scipy import stats
 from sklearn.linear_model import LinearRegression
@@ -365,10 +367,12 @@ def test_how_many_draws_count_is_what_the_page_says():
     assert told["seconds"] < 7.5 * 60
 
 
-def test_figures_in_the_text_of_the_page_are_what_the_results_give():
+def test_figures_in_the_text_of_the_page_are_what_the_results_give(tmp_path):
     root = Path(__file__).parents[2]
     page = " ".join((root / "docs" / "paper" / "regression.md").read_text().split())
-    means = {key: table.cells(root / "results", key) for key in ("rmse", "nll")}
+    older = tmp_path / "older"
+    shutil.copytree(root / "results" / "regression", older / "regression")
+    means = {key: table.cells(older, key) for key in ("rmse", "nll")}
     higher = [d for d, row in means["nll"].items() if row["lambda_kl"].mean > row["kl"].mean]
     assert len(higher) == 6
     assert "has a higher NLL than the untuned KL on six of the eight sets" in page
@@ -388,3 +392,24 @@ def test_figures_in_the_text_of_the_page_are_what_the_results_give():
     assert "behind on none, and neither is ahead of λKL on any" in page
     ahead = [one.name for one in regression_rmse.verdict(root / "results").evidence[:2]]
     assert ahead == ["JS-A over KL on airfoil", "JS-G over KL on airfoil"]
+
+
+def test_figures_of_the_searched_set_are_what_its_files_give():
+    root = Path(__file__).parents[2]
+    page = " ".join((root / "docs" / "paper" / "regression.md").read_text().split())
+    searched = root / "results" / "regression-searched"
+    assert [path.name for path in searched.iterdir()] == ["yacht"]
+    told = {path.stem: json.loads(path.read_text()) for path in searched.glob("yacht/*.json")}
+    nll = {loss: np.array(one["nll"]) for loss, one in told.items()}
+    assert f"in {sum(one['seconds'] for one in told.values()) / 60:.0f} minutes on one core" in page
+    for loss, title in (("js_g", "JS-G"), ("lambda_kl", "λKL"), ("kl", "KL"), ("js_a", "JS-A")):
+        assert f"{nll[loss].mean():.2f} for {title}" in page
+    named = {"js_g": "JS-G", "js_a": "JS-A", "lambda_kl": "λKL", "kl": "KL"}
+    for one, base in (("js_g", "kl"), ("js_g", "lambda_kl"), ("js_a", "kl"), ("lambda_kl", "kl")):
+        found = scipy.stats.ttest_rel(nll[one], nll[base])
+        low, high = found.confidence_interval(0.95)
+        mean = (nll[one] - nll[base]).mean()
+        said = f"{named[one]} less {named[base]}"
+        figures = f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+        assert f"{said} {figures}" in page or f"{said} is {figures}" in page
+    assert nll["lambda_kl"].mean() < nll["kl"].mean()
