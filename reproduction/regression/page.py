@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bayesdiv.app import runs
-from reproduction.contenders import title
+from reproduction.contenders import CONTENDERS, title
 from reproduction.intervals import CONFIDENCE, Interval, Standing, standing
 from reproduction.regression import nll, rmse
 from reproduction.regression import results as regression_results
@@ -50,7 +50,12 @@ def searches(results: Path) -> str:
     rest = [data for data in found if data not in done]
     older = f" {_listed(rest)} still have the older columns." if rest else ""
     text = f"{len(done)} of {len(found)} sets are searched, in {minutes:.0f} minutes on one core."
-    return "\n\n".join([f"{text}{older} {INTRODUCTION}", *_measures(found, done)]) + "\n"
+    return (
+        "\n\n".join(
+            [f"{text}{older} {INTRODUCTION}", *_measures(found, done), _settings(found, done)]
+        )
+        + "\n"
+    )
 
 
 def _measures(found: Found, done: Sequence[str]) -> list[str]:
@@ -66,10 +71,29 @@ def _measures(found: Found, done: Sequence[str]) -> list[str]:
             for data in done
         ]
         every = [head, ["---", *("---:" for _ in PAIRS)], *rows]
-        parts.append("\n".join(f"| {' | '.join(row)} |" for row in every))
+        parts.append(_table(every))
         said = [f"- {_named(pair)}: {_standings(own)}" for pair, own in leads.items()]
         parts.append("\n".join([f"In {key.upper()}:", "", *said]))
     return parts
+
+
+def _settings(found: Found, done: Sequence[str]) -> str:
+    """What was chosen: rate and epochs, with strength λ and alpha where the loss leaves them."""
+    every = [["chosen", *map(title, LOSSES)], ["---"] * (len(LOSSES) + 1)]
+    for data in done:
+        row = [data.replace("_", " ")]
+        for name in LOSSES:
+            own, chooses = found[data][name]["setting"], CONTENDERS[name].chooses
+            said = [f"rate {own['rate']:.2g}", f"{own['epochs']} epochs"]
+            said += [f"λ {own['strength']:.2g}"] if "strength" in chooses else []
+            said += [f"α {own['alpha']:.2g}"] if "alpha" in chooses else []
+            row.append(", ".join(said))
+        every.append(row)
+    return _table(every)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(interval: Interval, relative: bool) -> str:

@@ -427,7 +427,9 @@ def test_a_set_is_shown_once_all_four_losses_are_searched(tmp_path):
     of = {"kl": noise + 1, "lambda_kl": noise[::-1] + 1, "js_g": noise + 0.8, "js_a": noise + 1.2}
     for data, losses in (("yacht", halving.LOSSES), ("concrete", ("kl", "js_g"))):
         for name in losses:
+            setting = {"rate": 0.00123, "epochs": 250, "strength": 0.5, "alpha": 0.25}
             told = {"rmse": [*of[name]], "nll": [*of[name]], "rounds": [], "seconds": 60.0}
+            told["setting"] = setting
             path = regression_results.place(tmp_path, data, name, regression_results.SEARCHED)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(told))
@@ -440,6 +442,9 @@ def test_a_set_is_shown_once_all_four_losses_are_searched(tmp_path):
         "- λKL over KL: undecided on all\n",
     ):
         assert shown.count(said) == 2
+    kl = "rate 0.0012, 250 epochs"
+    chosen = f"| yacht | {kl} | {kl}, λ 0.5 | {kl}, λ 0.5, α 0.25 | {kl}, λ 0.5, α 0.25 |\n"
+    assert shown.endswith(chosen)
 
 
 def test_the_computed_parts_of_the_page_are_what_its_program_writes():
