@@ -82,6 +82,15 @@ class Comparison(NamedTuple):
         return known.get(self.standing, Badge.NO)
 
     @property
+    def rank(self) -> tuple[bool, float]:
+        """The order of cases: what is ahead by its lower end, what is not by its mean.
+
+        The lower end alone would put a narrow interval round 0 before a wide one above it.
+        """
+        ahead = self.standing is Standing.AHEAD
+        return ahead, self.interval.low if ahead else self.interval.mean
+
+    @property
     def size_badge(self) -> Badge:
         """Whether the whole interval is of the published size."""
         if self.published is None:

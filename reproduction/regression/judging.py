@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ def verdict(results: Path, key: str, published: Table) -> Verdict:
         together([*goods, Badge.YES if better else Badge.UNDECIDED]),
         together(sizes),
         _sentence(found, rows, key, claims, near),
-        tuple(sorted(claims, key=lambda one: -one.interval.low)),
+        tuple(sorted(claims, key=attrgetter("rank"), reverse=True)),
         missing=lacks(found),
     )
 
@@ -158,7 +159,7 @@ def _sentence(
     if all("lambda_kl" in found[data] for data in rows):
         tuned = leads(found, rows, key, "lambda_kl")
         over = sum(one.direction_badge is Badge.YES for one in tuned)
-        best = max(tuned, key=lambda one: one.interval.low)
+        best = max(tuned, key=attrgetter("rank"))
         said.append(f"{over} of {len(tuned)} comparisons with the tuned λKL ahead")
         said.append(f"the best of them {best.text}")
     return "; ".join(said)

@@ -1,6 +1,7 @@
 """Intervals, badges and verdicts, against SciPy and by simulation."""
 
 import math
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_ahead_level_undecided_behind():
     assert standing(Interval(0.0, -0.2, 0.2, 5), margin=0.3) is Standing.LEVEL
     assert standing(Interval(0.0, -0.2, 0.4, 5), margin=0.3) is Standing.UNDECIDED
     assert standing(ONE, margin=9.0) is Standing.AHEAD
+
+
+def test_the_best_case_is_the_surest_of_those_ahead_or_else_the_largest():
+    narrow = Comparison("nothing", Interval(0.0, -0.01, 0.01, 5))
+    wide = Comparison("much, undecided", Interval(3.0, -1.0, 7.0, 5))
+    barely = Comparison("more, less surely", Interval(2.0, 0.1, 3.9, 5))
+    ahead = Comparison("ahead", ONE)
+    ranked = sorted([ahead, wide, narrow, barely], key=attrgetter("rank"))
+    assert ranked == [narrow, wide, barely, ahead]
 
 
 def test_the_size_is_the_published_one_within_a_factor_of_two_of_the_whole_interval():
