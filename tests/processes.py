@@ -39,12 +39,13 @@ def problem():
 def train(folder, step=None):
     """Train to the last epoch, from a checkpoint if the folder has one, and return the weights."""
     net, objective, batches, optimizer = problem()
-    parts = {"model": net, "objective": objective}
+    parts = {"model": net, "objective": objective, "optimizer": optimizer}
     path, start = Path(folder) / CHECKPOINT, 0
     if path.exists():
-        start = runs.load_state(path, parts, optimizer)["epoch"]
+        start = runs.load_state(path, parts)["epoch"]
     for epoch in bd.fit(net, objective, batches, optimizer, EPOCHS, first=start, seed=5, step=step):
-        runs.save_state(path, parts, optimizer, epoch=epoch.number)
+        states = {name: part.state_dict() for name, part in parts.items()}
+        runs.save_state(path, states, epoch=epoch.number)
     return {**net.state_dict(), **objective.state_dict()}
 
 

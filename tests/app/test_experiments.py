@@ -15,6 +15,7 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.data.loading import load
 from bayesdiv.app.data.splits import Part
 from bayesdiv.app.experiment import Training
+from bayesdiv.training.best import Best
 
 QUICK = Training(epochs=3, test_samples=20)
 
@@ -65,12 +66,12 @@ def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
     assert again.divergence == bd.JSG(0.1)
 
 
-@pytest.mark.parametrize("place", ["append_history", "_whole_state", "state_of"])
+@pytest.mark.parametrize("place", ["append_history", "_states", "after"])
 def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeypatch, place):
     """Wherever Ctrl-C comes, the run goes on as if it had not: bit for bit."""
     splits, training = load("diabetes"), Training(epochs=4, test_samples=5)
     whole, result = trainings.train(splits, bd.KL(), training, folder=tmp_path / "whole")
-    owners = {"append_history": runs, "_whole_state": trainings.Keeper, "state_of": trainings}
+    owners = {"append_history": runs, "_states": trainings.Keeper, "after": Best}
     owner = owners[place]
     original = getattr(owner, place)
 

@@ -31,6 +31,10 @@ def trained(optimizer_of=torch.optim.Adam, **settings):
     return net, objective, optimizer
 
 
+def states(**parts):
+    return {name: part.state_dict() for name, part in parts.items()}
+
+
 def steps(net, objective, optimizer, count=3):
     torch.manual_seed(1)
     for _ in range(count):
@@ -64,12 +68,12 @@ def full_disk(*_):
 def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(tmp_path, monkeypatch, where):
     path = tmp_path / "weights.safetensors"
     net, _, optimizer = trained()
-    runs.save_state(path, {"model": net}, optimizer, epoch=1)
+    runs.save_state(path, states(model=net, optimizer=optimizer), epoch=1)
     before = path.read_bytes()
     owner = {"fsync": os, "open": saving, "replace": Path}[where]
     monkeypatch.setattr(owner, where, full_disk, raising=False)
     with pytest.raises(RunError) as error:
-        runs.save_state(path, {"model": net}, optimizer, epoch=2)
+        runs.save_state(path, states(model=net, optimizer=optimizer), epoch=2)
     monkeypatch.undo()
     assert one_line(error).endswith("No space left on device")
     assert path.read_bytes() == before
@@ -158,10 +162,11 @@ def test_a_missing_file_is_told_in_one_line(tmp_path):
 def test_state_restores_modules_and_optimizer_bit_for_bit(tmp_path, optimizer_of, settings):
     path = tmp_path / "checkpoint.safetensors"
     net, objective, optimizer = trained(optimizer_of, **settings)
-    runs.save_state(path, {"model": net, "objective": objective}, optimizer, epoch=7, note="a")
+    saved = states(model=net, objective=objective, optimizer=optimizer)
+    runs.save_state(path, saved, epoch=7, note="a")
     again = trained(optimizer_of, **settings)
     steps(*again)
-    told = runs.load_state(path, {"model": again[0], "objective": again[1]}, again[2])
+    told = runs.load_state(path, dict(zip(("model", "objective", "optimizer"), again, strict=True)))
     assert (told["epoch"], told["note"]) == (7, "a")
     steps(net, objective, optimizer)
     steps(*again)
@@ -172,13 +177,14 @@ def test_state_restores_modules_and_optimizer_bit_for_bit(tmp_path, optimizer_of
 
 def test_state_without_an_optimizer_is_enough_to_predict(tmp_path):
     net, _, _ = trained()
-    runs.save_state(tmp_path / "weights", {"model": net})
+    runs.save_state(tmp_path / "weights", states(model=net))
     other = model()
-    assert runs.load_state(tmp_path / "weights", {"model": other})["groups"] == []
+    runs.load_state(tmp_path / "weights", {"model": other})
     assert torch.equal(net.loc, other.loc)
     with pytest.raises(RunError) as error:
         runs.load_state(
-            tmp_path / "weights", {"model": other}, torch.optim.Adam(other.parameters())
+            tmp_path / "weights",
+            {"model": other, "optimizer": torch.optim.Adam(other.parameters())},
         )
     assert "does not fit this optimizer" in one_line(error)
 
@@ -188,23 +194,24 @@ def test_weights_laid_out_otherwise_are_saved_too(tmp_path):
     optimizer = torch.optim.Adam(net.parameters())
     net(torch.ones(1, 2, 4, 4)).sum().backward()
     optimizer.step()
-    runs.save_state(tmp_path / "weights", {"model": net}, optimizer)
+    runs.save_state(tmp_path / "weights", states(model=net, optimizer=optimizer))
     other = nn.Conv2d(2, 3, 3)
-    runs.load_state(tmp_path / "weights", {"model": other}, torch.optim.Adam(other.parameters()))
+    fresh = torch.optim.Adam(other.parameters())
+    runs.load_state(tmp_path / "weights", {"model": other, "optimizer": fresh})
     assert torch.equal(net.weight, other.weight)
 
 
 def test_saving_leaves_module_and_optimizer_alone(tmp_path):
     net, _, optimizer = trained()
     before = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
-    runs.save_state(tmp_path / "weights", {"model": net}, optimizer)
+    runs.save_state(tmp_path / "weights", states(model=net, optimizer=optimizer))
     assert all(torch.equal(v, net.state_dict()[k]) for k, v in before[0].items())
     assert optimizer.state_dict()["param_groups"] == before[1]["param_groups"]
 
 
 def saved(tmp_path):
     path = tmp_path / "weights.safetensors"
-    runs.save_state(path, {"model": model()})
+    runs.save_state(path, states(model=model()))
     return path
 
 
@@ -224,7 +231,7 @@ def test_another_format_number_is_told_in_one_line(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(RunError) as error:
         runs.load_state(path, {"model": model()})
-    assert "has format 99, and this version reads 2" in one_line(error)
+    assert "has format 99, and this version reads 3" in one_line(error)
 
 
 def test_a_safetensors_file_of_others_is_told_in_one_line(tmp_path):
@@ -286,10 +293,10 @@ def test_a_part_that_was_not_saved_is_told_in_one_line(tmp_path):
 def test_an_optimizer_of_other_groups_is_told_in_one_line(tmp_path):
     net, _, optimizer = trained()
     path = tmp_path / "checkpoint"
-    runs.save_state(path, {"model": net}, optimizer)
+    runs.save_state(path, states(model=net, optimizer=optimizer))
     few = torch.optim.Adam(net.parameters())
     with pytest.raises(RunError) as error:
-        runs.load_state(path, {"model": net}, few)
+        runs.load_state(path, {"model": net, "optimizer": few})
     assert "does not fit this optimizer" in one_line(error)
 
 

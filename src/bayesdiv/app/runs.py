@@ -19,7 +19,7 @@ from bayesdiv.saving import Taken, given, replacing
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT, LOCK = "weights.safetensors", "checkpoint.safetensors", ".lock"
-FORMAT = 2
+FORMAT = 3
 """Raised when the files of a run change so that older ones cannot be read."""
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 MOST_JSON = 1 << 28  # bytes; more is not read
@@ -144,24 +144,14 @@ def check_file(path: Path, most: float = math.inf) -> None:
         raise RunError(f"{path} must have at most {most:,} bytes, got {found.st_size:,}")
 
 
-def save_state(
-    path: Path,
-    parts: Mapping[str, nn.Module | Mapping[str, Tensor]],
-    optimizer: Optimizer | Mapping[str, Any] | None = None,
-    **told: Any,
-) -> None:
-    """Save modules and an optimizer, or their states, as safetensors, and `told` as JSON."""
+def save_state(path: Path, states: Mapping[str, Mapping[str, Any]], **told: Any) -> None:
+    """Save the states of modules and of an optimizer as safetensors, and `told` as JSON."""
     from safetensors.torch import save
 
-    states = {k: v.state_dict() if isinstance(v, nn.Module) else v for k, v in parts.items()}
-    pairs = [(f"{name}/{key}", own) for name, state in states.items() for key, own in state.items()]
-    tensors = {name: own.detach().cpu().contiguous().clone() for name, own in pairs}
     taken = Taken()
-    if isinstance(optimizer, Optimizer):
-        optimizer = optimizer.state_dict()
-    groups = [] if optimizer is None else taken(optimizer, "optimizer")
-    tensors |= {name: tensor.cpu() for name, tensor in taken.tensors.items()}
-    said = json.dumps({"format": FORMAT, "groups": groups, **told})
+    kept = {name: taken(state, name) for name, state in states.items()}
+    tensors = {name: tensor.cpu() for name, tensor in taken.tensors.items()}
+    said = json.dumps({"format": FORMAT, "states": kept, **told})
     write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))
 
 
@@ -209,18 +199,12 @@ def check_identity(path: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def load_state(
-    path: Path, parts: Mapping[str, nn.Module], optimizer: Optimizer | None = None
-) -> dict[str, Any]:
+def load_state(path: Path, parts: Mapping[str, nn.Module | Optimizer]) -> dict[str, Any]:
     """Restore what `save_state` saved and return its metadata. Nothing is ever unpickled."""
     tensors, told = _read(Path(path))
-    for name, module in parts.items():
+    for name, part in parts.items():
         with reported(path, "read", f"does not fit this {name}"):
-            own = {k: tensor for k, tensor in tensors.items() if k.startswith(f"{name}/")}
-            module.load_state_dict({k.removeprefix(f"{name}/"): own[k] for k in own})
-    if optimizer is not None:
-        with reported(path, "read", "does not fit this optimizer"):
-            optimizer.load_state_dict(given(told["groups"], tensors))
+            part.load_state_dict(given(told["states"][name], tensors))
     return told
 
 

@@ -1,12 +1,11 @@
 """An experiment trained: best weights kept, run written, resumed where it was stopped."""
 
 import copy
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.settings import describe
 from bayesdiv.divergence import Divergence
 from bayesdiv.outliers import Mahalanobis, Threshold
-from bayesdiv.training.best import Kept, State, put_back, state_of
+from bayesdiv.training.best import Best, Kept, state_of
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
@@ -68,23 +67,15 @@ def train(
                 found = evaluate(experiment, splits, splits.validation, experiment.watch)
                 keeper.after(epoch, found)
                 tell(epoch, found)
-            keeper.restore_best()
+            best = keeper.restore_best()
             if isinstance(experiment.model, Away):
                 experiment.model.settle(splits.train.x)
             if experiment.images is not None:
                 experiment.estimate_statistics(splits.train)
-            return experiment, keeper.finish(splits, best_epoch=keeper.done.best.epoch)
+            return experiment, keeper.finish(splits, best_epoch=best)
         except KeyboardInterrupt:
             keeper.checkpoint()
             raise
-
-
-class _Done(NamedTuple):
-    """All that is known after an epoch: one value, so that Ctrl-C meets it whole."""
-
-    epoch: int
-    last: tuple[State, dict[str, Any]]  # parts and optimizer after that epoch
-    best: Kept
 
 
 class Keeper:
@@ -94,7 +85,10 @@ class Keeper:
         self.experiment, self.folder = experiment, folder
         self.parts, self.history = experiment.parts, experiment.history
         self.optimizer = experiment.optimizer()
-        self.done = _Done(0, self._whole_state(), Kept(0, math.inf, state_of(self.parts)))
+        self.learning = {**self.parts, "optimizer": self.optimizer}
+        self.best = Best(**self.parts)
+        # An epoch and all states after it: one value, so that Ctrl-C meets it whole.
+        self.last = 0, self._states()
         self.began = self.saved_at = time.perf_counter()
         self.identity = ""
 
@@ -117,13 +111,13 @@ class Keeper:
             runs.check_identity(checkpoint, settings)
             runs.load_state(checkpoint, {f"best {name}": part for name, part in self.parts.items()})
             state = state_of(self.parts)  # before the modules take what they held last
-            told = runs.load_state(checkpoint, self.parts, self.optimizer)
-            best = Kept(told["best_epoch"], told["best_nll"], state)
-            self.done = _Done(told["epoch"], self._whole_state(), best)
+            told = runs.load_state(checkpoint, self.learning)
+            self.best.kept = Kept(told["best_epoch"], told["best_nll"], state)
+            self.last = told["epoch"], self._states()
             self.began -= told["seconds"]
-            self.history[:] = runs.read_history(self.folder, self.done.epoch)
+            self.history[:] = runs.read_history(self.folder, told["epoch"])
         runs.start_history(self.folder, self.history)
-        return self.done.epoch
+        return self.last[0]
 
     def after(self, epoch: Epoch, validation: dict[str, float]) -> None:
         """Note an epoch."""
@@ -133,12 +127,9 @@ class Keeper:
         self.history.append(line)
         if self.folder is not None:
             runs.append_history(self.folder, line)
-        nll, best = validation["nll"], self.done.best
-        if nll < best.score:
-            best = Kept(epoch.number, nll, state_of(self.parts))
+        self.best.after(epoch.number, validation["nll"])
         # Without a folder nothing is gone back to, and a copy of all would be for nothing.
-        last = self.done.last if self.folder is None else self._whole_state()
-        self.done = _Done(epoch.number, last, best)
+        self.last = epoch.number, self.last[1] if self.folder is None else self._states()
         if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
             self.checkpoint()
 
@@ -146,28 +137,26 @@ class Keeper:
         """Save all that a resumed run needs of the last whole epoch, unless it is finished."""
         if self.folder is None or (self.folder / runs.METRICS).exists():
             return
-        last, optimizer = self.done.last
-        best = {f"best {name}": state for name, state in self.done.best.state.items()}
+        (epoch, states), best = self.last, self.best.kept
         runs.save_state(
             self.folder / runs.CHECKPOINT,
-            {**last, **best},
-            optimizer,
+            {**states, **{f"best {name}": state for name, state in best.state.items()}},
             settings=self.identity,
-            epoch=self.done.epoch,
-            best_nll=self.done.best.score,
-            best_epoch=self.done.best.epoch,
+            epoch=epoch,
+            best_nll=best.score,
+            best_epoch=best.epoch,
             seconds=time.perf_counter() - self.began,
         )
         self.saved_at = time.perf_counter()
 
-    def restore_best(self) -> None:
-        """Put the best weights back into the experiment; there must be some that were trained."""
-        if self.done.best.epoch == 0:
+    def restore_best(self) -> int:
+        """Put the best weights back, of some epoch that was trained; its number."""
+        if self.best.kept.epoch == 0:
             raise Diverged(
                 "the validation NLL was not finite after any epoch: lower the learning rate or the "
                 "strength, or look for extreme values in the data"
             )
-        put_back(self.done.best.state, self.parts)
+        return self.best.restore()
 
     def finish(self, splits: Splits, **known: float) -> dict[str, Any]:
         """Write weights and metrics; the metrics last, since they mark a run as finished."""
@@ -179,13 +168,14 @@ class Keeper:
         }
         if self.folder is not None:
             write_unlike(self.folder, splits)
-            runs.save_state(self.folder / runs.WEIGHTS, self.parts, settings=self.identity)
+            weights = state_of(self.parts)
+            runs.save_state(self.folder / runs.WEIGHTS, weights, settings=self.identity)
             runs.write_json(self.folder / runs.METRICS, result)
             (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
         return result
 
-    def _whole_state(self) -> tuple[State, dict[str, Any]]:
-        return state_of(self.parts), copy.deepcopy(self.optimizer.state_dict())
+    def _states(self) -> dict[str, Any]:
+        return {name: copy.deepcopy(part.state_dict()) for name, part in self.learning.items()}
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:

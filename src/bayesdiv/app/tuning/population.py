@@ -52,7 +52,7 @@ class _Trial:
 
     @property
     def value(self) -> float:
-        return self.keeper.done.best.score
+        return self.keeper.best.kept.score
 
     def look(self, epoch: Epoch, place: int, splits: Splits) -> None:
         """Note an epoch, measured on the validation rows; the best weights are kept."""
