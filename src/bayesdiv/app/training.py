@@ -14,8 +14,9 @@ from bayesdiv.app import runs
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.experiment import Experiment, Training, built, evaluate
 from bayesdiv.app.nets.tables import Away
-from bayesdiv.app.settings import describe
+from bayesdiv.app.settings import describe, restore
 from bayesdiv.divergence import Divergence
+from bayesdiv.model.bayesianize import plain
 from bayesdiv.outliers import Mahalanobis, Threshold
 from bayesdiv.training.best import Best, Kept, state_of
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
@@ -37,7 +38,6 @@ def train(
     folder: Path | None = None,
     source: Mapping[str, Any] | None = None,
     tell: Tell = lambda epoch, validation: None,
-    weights: Mapping[str, Tensor] | None = None,
 ) -> tuple[Experiment, dict[str, Any]]:
     """Train, keep the weights of the best validation NLL, evaluate on the test part.
 
@@ -48,9 +48,8 @@ def train(
         folder: where the run is written; a stopped run there is resumed.
         source: how the data were loaded, kept with the run.
         tell: called after each epoch with it and its validation metrics.
-        weights: those that a pretrained network begins with.
     """
-    experiment = built(splits, divergence, training, weights)
+    experiment = built(splits, divergence, training, _pretrained(training.pretrained))
     settings, shift = describe(experiment, splits, source or {}), splits.task.log_scale
     updates = -(-splits.num_data // experiment.training.batch_size)
     lagging = experiment.images is not None and updates < _RUNNING
@@ -78,6 +77,22 @@ def train(
             raise
 
 
+def _pretrained(given: str | None) -> dict[str, Tensor] | None:
+    """The initial weights: of a file, or the means of a run."""
+    if given is None:
+        return None
+    if Path(given).is_dir():
+        model = plain(restore(Path(given))[0].model)
+        return {name.partition(".")[2]: own for name, own in model.state_dict().items()}
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(given))
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"pretrained must be a .safetensors file, got {given}: {error}") from None
+
+
 class Keeper:
     """Remembers the best weights and history, and writes them if there is a folder."""
 
@@ -85,7 +100,7 @@ class Keeper:
         self.experiment, self.folder = experiment, folder
         self.parts, self.history = experiment.parts, experiment.history
         self.optimizer = experiment.optimizer()
-        self.learning = {**self.parts, "optimizer": self.optimizer}
+        self.learning: dict[str, Any] = {**self.parts, "optimizer": self.optimizer}
         self.best = Best(**self.parts)
         # An epoch and all states after it: one value, so that Ctrl-C meets it whole.
         self.last = 0, self._states()

@@ -3,16 +3,13 @@
 from argparse import Namespace
 from pathlib import Path
 
-from torch import Tensor
-
 from bayesdiv.app import options
 from bayesdiv.app import training as trainings
 from bayesdiv.app.command import OPTION, Command
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
 from bayesdiv.app.image_recipe import IMAGES
-from bayesdiv.app.settings import described, loss, named, restore
+from bayesdiv.app.settings import described, loss, named
 from bayesdiv.divergence import JSA, Divergence
-from bayesdiv.model.bayesianize import plain
 
 
 def parser() -> Command:
@@ -38,31 +35,10 @@ def train(settings: Namespace) -> None:
     splits, training = options.prepared(settings)
     with Pace() as pace:
         tell = pace.teller(loss(described(divergence)), training.epochs)
+        source = options.data_settings(settings)
         _, result = trainings.train(
-            splits,
-            divergence,
-            training,
-            folder=folder,
-            source=options.data_settings(settings),
-            tell=tell,
-            weights=_pretrained(training.pretrained),
+            splits, divergence, training, folder=folder, source=source, tell=tell
         )
     print_metrics(result)
     warn_if_late([result], training.epochs)
     say(f"Run: {folder}")
-
-
-def _pretrained(given: str | None) -> dict[str, Tensor] | None:
-    """The initial weights: of a file, or the means of a run."""
-    if given is None:
-        return None
-    if Path(given).is_dir():
-        model = plain(restore(Path(given))[0].model)
-        return {name.partition(".")[2]: own for name, own in model.state_dict().items()}
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return dict(load_file(given))
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"pretrained must be a .safetensors file, got {given}: {error}") from None
