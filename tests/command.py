@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from bayesdiv.app import cli
+from bayesdiv import __main__ as entry
 from reproduction import command
 
 
 def call(*arguments: object) -> int:
     """The exit code of `bayesdiv`."""
-    return _code(cli.main, arguments)
+    return _code(entry.main, arguments)
 
 
 def reproduce(*arguments: object) -> int:

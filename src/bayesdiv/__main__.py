@@ -4,11 +4,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bayesdiv.app.extra import code_of, stoppable
+from bayesdiv.app.extra import Terminated, code_of, stoppable
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line, or say in one sentence what to install first."""
+    """Run the command line, or say in one sentence what to install first, or that it stopped."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # a name may hold what a terminal cannot show
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -20,8 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as problem:
         sys.stderr.write(f"bayesdiv: {problem}\n")
         sys.exit(2)
-    except KeyboardInterrupt as stop:  # while what a command needs is imported
-        sys.stderr.write("bayesdiv: stopped\n")
+    except KeyboardInterrupt as stop:
+        by = " by SIGTERM" if isinstance(stop, Terminated) else ""
+        then = str(stop) or "the same command resumes it" * ("train" in arguments[:1])
+        sys.stderr.write(f"bayesdiv: stopped{by}" + f"; {then}" * bool(then) + "\n")
         sys.exit(code_of(stop))
 
 

@@ -462,7 +462,7 @@ def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, pa
 
 @pytest.mark.parametrize("command", ["show", "evaluate", "report", "train"])
 def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(run, numbers, command, capsys):
-    told = (run / "settings.json").read_text().replace('"format": 2', '"format": 1')
+    told = (run / "settings.json").read_text().replace('"format": 3', '"format": 1')
     (run / "settings.json").write_text(told)
     (run / "metrics.json").unlink()
     capsys.readouterr()
@@ -757,8 +757,8 @@ def test_a_stopped_run_resumes_and_ends_bit_for_bit_the_same(numbers, how):
     options += ["--hidden", "[8]", "--members", "2"]
     assert call("train", numbers, *options, "--out", "whole") == 0
     code = (
-        "from bayesdiv.app import cli, training; training.SECONDS_BETWEEN_CHECKPOINTS = 0.0; "
-        "cli.main()"
+        "from bayesdiv.__main__ import main; from bayesdiv.app import training; "
+        "training.SECONDS_BETWEEN_CHECKPOINTS = 0.0; main()"
     )
     command = [sys.executable, "-c", code, "train", str(numbers), *options, "--out", "parts"]
     child = subprocess.Popen(
@@ -1107,7 +1107,7 @@ BAD_RUNS = [
     ("settings.json", lambda content: content[:40], "damaged"),
     (
         "settings.json",
-        lambda content: content.replace(b'"format": 2', b'"format": 99'),
+        lambda content: content.replace(b'"format": 3', b'"format": 99'),
         "format 99",
     ),
     ("settings.json", lambda content: content.replace(b'"MLP"', b'"Big"'), "damaged"),

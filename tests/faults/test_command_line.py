@@ -114,7 +114,8 @@ def test_a_stop_during_imports_is_one_sentence(monkeypatch, capsys, stop, code):
     with pytest.raises(SystemExit) as end:
         entry.main(["show", "one"])
     assert end.value.code == code
-    assert capsys.readouterr().err == "bayesdiv: stopped\n"
+    by = " by SIGTERM" * (stop is Terminated)
+    assert capsys.readouterr().err == f"bayesdiv: stopped{by}\n"
 
 
 @pytest.mark.parametrize("file", ["comparison.html", "comparison.json"])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bayesdiv
-from bayesdiv.app.extra import Terminated, code_of, require, stoppable
+from bayesdiv.app.extra import require
 
 require()
 
@@ -22,24 +22,14 @@ EPILOG = "Start with: bayesdiv compare digits --noise 0.5"
 UNFORESEEN = 70  # exit code of our own mistakes, EX_SOFTWARE of sysexits.h
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Run the command line; what fails is one sentence on stderr, with exit code 2 or 70."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     _answered(arguments)
-    from rich.markup import escape
-
-    from bayesdiv.app.console import complain, errors
+    from bayesdiv.app.console import complain
 
     command = arguments[0]
     try:
-        with stoppable():
-            _run(arguments)
-    except KeyboardInterrupt as stop:
-        by = " by SIGTERM" if isinstance(stop, Terminated) else ""
-        then = str(stop) or "the same command resumes it" * (command == "train")
-        said = escape(f"stopped{by}" + f"; {then}" * bool(then))
-        errors.print(f"[bold]bayesdiv:[/] {said}", soft_wrap=True)
-        sys.exit(code_of(stop))
+        _run(arguments)
     except MemoryError:
         complain("there is not enough memory for this: use fewer rows, units or samples")
     except OSError as error:  # such as a name that is too long for a file

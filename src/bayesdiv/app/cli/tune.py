@@ -19,7 +19,7 @@ from rich.table import Table
 from bayesdiv.app import options, runs
 from bayesdiv.app import training as trainings
 from bayesdiv.app.command import Command
-from bayesdiv.app.console import errors, note, numbers, output, print_metrics, say
+from bayesdiv.app.console import errors, note, numbers, output, print_metrics, say, visible
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.metric import number, rounded
 from bayesdiv.app.report import markup
@@ -106,7 +106,7 @@ def tune(settings: Namespace) -> None:
         again = f"a population does not resume: the same command starts again in {folder}"
         if (folder / RUN / runs.METRICS).exists():
             again = f"the run is finished, {folder / RUN}; to start again, choose another --out"
-        stop.args = ("the same command resumes it" if optuna else again,)
+        stop.args = ("the same command resumes it" if optuna else visible(again),)
         raise
 
 
