@@ -27,20 +27,18 @@ def fit(
     The rows are those of the file `source`, or the test rows if it is empty.
     """
     before = list(KINDS)[: list(KINDS).index(kind)]
-    kinds = tuple(KINDS[name] for name in before)
-    experiment.calibration = tuple(c for c in experiment.calibration if type(c) in kinds)
+    kept = [one for one in fitted(folder) if one["kind"] in before]
+    experiment.calibration = tuple(Saved.from_state(one["state"]) for one in kept)
     if kind == "spread":
         parts = experiment.model, experiment.likelihood, experiment.inputs(x), y
-        samples = experiment.rounds(experiment.training.test_samples)
+        samples = experiment.training.test_samples
         with seeded(experiment.training.seed):
             found: Saved = Spread.fit(*parts, samples=samples, batch_size=512)
     else:
         found = (Temperature if kind == "temperature" else Levels).fit(experiment.predict(x), y)
     experiment.calibration = (*experiment.calibration, found)
-    told = [one for one in fitted(folder) if one["kind"] in before]
-    told.append({"kind": kind, "rows": len(y), "source": source, "sha256": digest(x, y)})
-    states = [saved.state() for saved in experiment.calibration]
-    runs.write_sealed(folder, FILE, {"calibration": states, "fitted": told})
+    told = {"kind": kind, "rows": len(y), "source": source, "sha256": digest(x, y)}
+    runs.write_sealed(folder, FILE, {"fitted": [*kept, {**told, "state": found.state()}]})
     return found
 
 
@@ -52,14 +50,10 @@ def digest(*rows: Tensor, said: str = "") -> str:
     return found.hexdigest()
 
 
-def _kept(folder: Path) -> dict[str, Any]:
-    there = (folder / FILE).exists()
-    return runs.read_sealed(folder, FILE) if there else {"fitted": [], "calibration": []}
-
-
 def fitted(folder: Path) -> list[dict[str, Any]]:
-    """For each kind of a run's calibration: its rows, their file ("" for test), their digest."""
-    return list(_kept(folder)["fitted"])
+    """For each kind of a run's calibration: rows, their file ("" for test), their digest, state."""
+    there = (folder / FILE).exists()
+    return list(runs.read_sealed(folder, FILE)["fitted"]) if there else []
 
 
 def named(calibration: Iterable[Saved]) -> str:
@@ -71,7 +65,7 @@ def named(calibration: Iterable[Saved]) -> str:
 def read(folder: Path) -> tuple[Saved, ...]:
     """The calibration of a run; none where the file is missing."""
     with runs.reported(folder / FILE, "read"):
-        return tuple(map(Saved.from_state, _kept(folder)["calibration"]))
+        return tuple(Saved.from_state(one["state"]) for one in fitted(folder))
 
 
 def unserved(calibration: Iterable[Saved], level: float) -> list[str]:

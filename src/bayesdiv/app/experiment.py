@@ -216,17 +216,13 @@ class Experiment:
         """What the network takes for rows."""
         return self.model.inputs(x) if isinstance(self.model, Away) else x
 
-    def rounds(self, samples: int) -> int:
-        """So many draws or a few more, every member as often as the others."""
-        members = self.training.members
-        return -(-samples // members) * members
-
     @torch.no_grad()
     def drawn(self, samples: int) -> Weights:
         """The weights of a prediction with so many draws, calibrated."""
         spreads = [saved for saved in self.calibration if isinstance(saved, Spread)]
+        turn = self.training.members if spreads else 1  # of all members, which a spread takes whole
         with drawing(torch.Generator().manual_seed(self.training.seed)):
-            drawn = draw_weights(self.model, self.rounds(samples) if spreads else samples)
+            drawn = draw_weights(self.model, math.ceil(samples / turn) * turn)
         for spread in spreads:
             drawn = spread(self.model, drawn)
         return tuple(weights[:samples] for weights in drawn)
