@@ -137,7 +137,7 @@ def test_a_stopped_population_does_not_promise_to_resume(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--search", "grid"], "search must be population or optuna, got grid"),
+        (["--search", "grid"], "search must be one of "),
         (["--storage", "s.db"], "tune has no option --storage"),
         (
             ["--divergence", "KL", "--alpha_range", "0", "1"],

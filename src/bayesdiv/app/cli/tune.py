@@ -43,12 +43,10 @@ def parser() -> Command:
         "result is a run. With --search optuna, trials run one by one; if that is stopped, the "
         "same command resumes it.",
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",
-        {
-            "--search": "population or optuna; if not given, a population for tables, and optuna "
-            "for images",
-            "--out": "folder of the results (default: tunings/NAME-DIVERGENCE)",
-        },
+        {"--out": "folder of the results (default: tunings/NAME-DIVERGENCE)"},
     )
+    usual = "how; if not given, a population for tables, and optuna for images"
+    command.add_argument("--search", choices=("population", "optuna"), help=usual)
     options.add_data(command)
     searched = "; its alpha is searched, that of JSA only with --alpha_range or --search optuna"
     options.add_divergence(command, "JSA", searched)
@@ -64,8 +62,6 @@ def parser() -> Command:
 
 def tune(settings: Namespace) -> None:
     """Search, then compare what was found with the given settings on test data."""
-    if settings.search not in (None, "population", "optuna"):
-        raise ValueError(f"search must be population or optuna, got {settings.search}")
     if settings.trials is not None and settings.trials < 1:
         raise ValueError(f"trials must be at least 1, got {settings.trials}")
     divergence, asked = named(settings.divergence), _ranges(settings)
@@ -87,11 +83,6 @@ def tune(settings: Namespace) -> None:
             "the time"
         )
     space = Space(divergence, training, ranges)
-    for key, value in space.outside.items():
-        note(
-            f"{key} is {value:g}, outside the range {ranges[key].low:g} to {ranges[key].high:g} "
-            "that is searched, so the given settings are not the first trial"
-        )
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
     there = {"population": folder / RUN / runs.METRICS}  # whose results have the same names
@@ -180,10 +171,7 @@ def _ranges(settings: Namespace) -> dict[str, FloatDistribution]:
 
 def _count(tried: Sequence[Tried], wanted: int) -> str:
     finished = sum(trial.state in ("complete", "pruned") for trial in tried)
-    if finished > wanted:
-        return f"{finished} trials, more than the {wanted} requested"
-    running = sum(trial.state == "running" for trial in tried)
-    return f"{finished} of {wanted} trials" + f", {running} running" * bool(running)
+    return f"trials finished: {finished}, requested: {wanted}"
 
 
 def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:

@@ -126,15 +126,14 @@ def population(
 
 def _settings(space: Space, count: int) -> list[dict[str, float]]:
     """The settings given, then points that fill the ranges evenly."""
-    first = [] if space.outside else [space.given]
     engine = SobolEngine(len(space.ranges), scramble=True, seed=space.training.seed)
 
     def between(r: FloatDistribution, at: float) -> float:
         return r.low * (r.high / r.low) ** at if r.log else r.low + at * (r.high - r.low)
 
-    return first + [
+    return [space.given] + [
         {name: between(r, at) for (name, r), at in zip(space.ranges.items(), point, strict=True)}
-        for point in engine.draw(count - len(first)).double().tolist()
+        for point in engine.draw(count - 1).double().tolist()
     ]
 
 

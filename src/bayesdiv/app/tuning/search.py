@@ -92,15 +92,10 @@ class Space:
 
     @property
     def given(self) -> dict[str, float]:
-        """The values that the settings have before the search."""
+        """What the settings have before the search, or the nearest in their ranges."""
         own = {"alpha": self.divergence}
-        return {name: getattr(own.get(name, self.training), name) for name in self.ranges}
-
-    @property
-    def outside(self) -> dict[str, float]:
-        """The settings given that lie outside their ranges: a search does not start with these."""
-        ranges = self.ranges
-        return {k: v for k, v in self.given.items() if not ranges[k].low <= v <= ranges[k].high}
+        found = {name: getattr(own.get(name, self.training), name) for name in self.ranges}
+        return {name: min(max(found[name], r.low), r.high) for name, r in self.ranges.items()}
 
 
 def tune(
@@ -182,8 +177,8 @@ def tune_experiment(
 ) -> Tuned:
     """Search alpha, strength and learning rate of an experiment by its validation NLL.
 
-    The settings given are the first trial, unless one lies outside its range; all that has no range
-    stays as it is. The test part is not looked at. `about` says what else the search depends on,
+    The first trial has the settings given, moved into their ranges; all that has no range stays as
+    it is. The test part is not looked at. `about` says what else the search depends on,
     such as how the data were loaded; `tell` is called with all trials after each change.
     """
     space = Space(divergence, settled(training, splits.num_data, splits.shape), ranges)
@@ -211,8 +206,7 @@ def tune_experiment(
         _, result = trainings.train(blind, *space.at(own), tell=look)
         return float(result["validation"]["nll"])
 
-    begin = None if space.outside else space.given
-    found = tune(objective, search, start=begin, about=depends, tell=tell)
+    found = tune(objective, search, start=space.given, about=depends, tell=tell)
     asked = replace(training, **{k: v for k, v in found.settings.items() if k != "alpha"})
     return Tuned(space.at(found.settings)[0], asked, found)
 
