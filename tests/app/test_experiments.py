@@ -62,7 +62,7 @@ def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
     again, settings = run_settings.restore(tmp_path / "run")
     one, two = (e.predict(splits.test.x).probabilities for e in (experiment, again))
     assert torch.equal(one, two)
-    assert settings["divergence"] == {"kind": "JSG", "alpha": 0.1}
+    assert settings["divergence"] == "JSG:0.1"
     assert again.divergence == bd.JSG(0.1)
 
 

@@ -247,7 +247,6 @@ def test_what_was_trained_is_told(pages):
     assert settings["training.epochs"] == ["3", "3", "3"]
     assert settings["weights"] == ["352", "352", "352"]  # (4 + 1) 50 + (50 + 1) 2
     assert settings["training.learning_rate"] == ["0.003"] * 3
-    assert settings["divergence.alpha"] == ["–", "0.5", "–"]
     text = read(pages["numbers"]).text
     assert "48 for training, 16 for validation, 16 for testing" in text
     assert f"torch {torch.__version__}" in text

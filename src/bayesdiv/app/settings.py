@@ -20,9 +20,9 @@ from bayesdiv.divergence import KL, Divergence
 
 SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("format", "num_data"), int),
-    **dict.fromkeys(("version", "target", "fingerprint"), str),
+    **dict.fromkeys(("version", "target", "fingerprint", "divergence"), str),
     **dict.fromkeys(("data", "task", "network", "training"), dict),
-    **dict.fromkeys(("encoder", "divergence"), dict | None),
+    "encoder": dict | None,
     "shape": list,
 }
 RESULT: dict[str, Any] = {"test": dict, "validation": dict, "best_epoch": int, "seconds": float}
@@ -62,22 +62,16 @@ def fingerprint(splits: Splits) -> str:
     return calibrated.digest(*(rows for part in splits.parts for rows in part), said=said)
 
 
-def described(divergence: Divergence | None) -> dict[str, Any] | None:
-    """A divergence as JSON: its class and its fields."""
+def described(divergence: Divergence | None) -> str:
+    """A divergence in the words that `named` takes: JSA:0.3."""
     if divergence is None:
-        return None
+        return "deterministic"
     fields = {f.name: getattr(divergence, f.name) for f in dataclasses.fields(divergence)}  # type: ignore[arg-type]
+    values = [f"{value}" if key == "alpha" else f"{key}={value}" for key, value in fields.items()]
     kind = type(divergence)
     ours = getattr(divergences, kind.__name__, None) is kind
-    return {"kind": kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}", **fields}
-
-
-def loss(divergence: Mapping[str, Any] | None) -> str:
-    """A divergence as `described` has it, in the words that `named` takes: JSA:0.3."""
-    fields = dict(divergence or {"kind": "deterministic"})
-    kind = str(fields.pop("kind"))
-    values = [f"{value}" if key == "alpha" else f"{key}={value}" for key, value in fields.items()]
-    return f"{kind}:{','.join(values)}" if values else kind
+    name = kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}:{','.join(values)}" if values else name
 
 
 def named(text: str) -> Divergence | None:
@@ -138,7 +132,7 @@ def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
     """A run without its weights, finished or not: its network as it began, history, settings."""
     settings = _read(folder)
     with runs.reported(folder / runs.SETTINGS, "read"):
-        network, kind = _fields(settings["network"]), loss(settings["divergence"])
+        network, kind = _fields(settings["network"]), settings["divergence"]
         recipe = RECIPES[network.pop("kind")](**network)
         # A class of the user's own is not imported from a file's word; predictions need none.
         divergence = KL() if "." in kind.partition(":")[0] else named(kind)

@@ -239,7 +239,7 @@ def test_the_run_of_a_folder_keeps_its_classes_and_the_recipe_of_images(trained)
     told = json.loads((trained / "first" / "settings.json").read_text())
     assert told["task"]["classes"] == ["apple", "leaf"]
     assert told["network"]["net"] == "resnet20"
-    assert told["divergence"] == {"kind": "JSG", "alpha": 0.5}
+    assert told["divergence"] == "JSG:0.5"
     assert told["shape"] == [3, 16, 16]
 
 

@@ -15,7 +15,7 @@ from torch.distributions import Normal
 import bayesdiv as bd
 from bayesdiv.app import training as trainings
 from bayesdiv.app.data.loading import load
-from bayesdiv.app.experiment import Training
+from bayesdiv.app.experiment import Training, settled
 from bayesdiv.app.tuning.search import RANGES, Search, opened, trials, tune, tune_experiment
 
 
@@ -239,7 +239,7 @@ def test_an_experiment_is_searched_over_alpha_strength_and_learning_rate(tmp_pat
     assert tuned.best.value == min(t.value for t in trials(search) if t.state == "complete")
     assert tuned.divergence == bd.JSA(tuned.best.settings["alpha"])
     assert tuned.training == dataclasses.replace(
-        QUICK,
+        settled(QUICK, diabetes.num_data, diabetes.shape),
         strength=tuned.best.settings["strength"],
         learning_rate=tuned.best.settings["learning_rate"],
     )
@@ -267,7 +267,7 @@ def test_a_setting_without_a_range_stays_as_it_is(tmp_path, diabetes):
     ranges = {"strength": FloatDistribution(2.0, 3.0, log=True)}
     tuned = tune_experiment(diabetes, bd.JSA(0.2), QUICK, search, ranges=ranges)
     assert tuned.divergence == bd.JSA(0.2)
-    assert tuned.training.learning_rate == QUICK.learning_rate
+    assert tuned.training.learning_rate == 5e-3
     assert all(2 <= tried.settings["strength"] <= 3 for tried in trials(search))
 
 

@@ -12,7 +12,7 @@ from bayesdiv.app import calibrated, runs
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import output, print_metrics, say
 from bayesdiv.app.experiment import Training
-from bayesdiv.app.settings import loss, outline, restore, result_of
+from bayesdiv.app.settings import outline, restore, result_of
 
 
 def parser() -> Command:
@@ -38,7 +38,7 @@ def show(settings: Namespace) -> None:
         "task": told["task"]["kind"],
         "network": str(experiment.recipe),
         "weights": f"{experiment.num_weights:,}",
-        "divergence": loss(told["divergence"]),
+        "divergence": told["divergence"],
         **{name.replace("_", " "): told["training"][name] for name in names},
         "epochs done": len(history) if finished else f"{len(history)}, unfinished",
         f"best epoch{'' if finished else ' so far'}": result.get("best_epoch", best.get("epoch")),

@@ -8,7 +8,7 @@ from bayesdiv.app import training as trainings
 from bayesdiv.app.command import OPTION, Command
 from bayesdiv.app.console import Pace, print_metrics, say, warn_if_late
 from bayesdiv.app.image_recipe import IMAGES
-from bayesdiv.app.settings import described, loss, named
+from bayesdiv.app.settings import described, named
 from bayesdiv.divergence import JSA, Divergence
 
 
@@ -34,7 +34,7 @@ def train(settings: Namespace) -> None:
         divergence = named(settings.divergence)
     splits, training = options.prepared(settings)
     with Pace() as pace:
-        tell = pace.teller(loss(described(divergence)), training.epochs)
+        tell = pace.teller(described(divergence), training.epochs)
         source = options.data_settings(settings)
         _, result = trainings.train(
             splits, divergence, training, folder=folder, source=source, tell=tell

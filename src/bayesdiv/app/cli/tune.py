@@ -24,7 +24,7 @@ from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.metric import number, rounded
 from bayesdiv.app.report import markup
 from bayesdiv.app.report.markup import chart, charts, element, section
-from bayesdiv.app.settings import described, known, loss, named
+from bayesdiv.app.settings import described, known, named
 from bayesdiv.app.tuning import search as tuning
 from bayesdiv.app.tuning.population import NEAR, population, write_run
 from bayesdiv.app.tuning.search import Space, Tried, Tuned
@@ -45,8 +45,8 @@ def parser() -> Command:
         "bayesdiv tune diabetes --divergence JSA:0.3 --trials 16",
         {"--out": "folder of the results (default: tunings/NAME-DIVERGENCE)"},
     )
-    usual = "how; if not given, a population for tables, and optuna for images"
-    command.add_argument("--search", choices=("population", "optuna"), help=usual)
+    said = "how; if not given, a population for tables, and optuna for images"
+    command.add_argument("--search", choices=("population", "optuna"), help=said)
     options.add_data(command)
     searched = "; its alpha is searched, that of JSA only with --alpha_range or --search optuna"
     options.add_divergence(command, "JSA", searched)
@@ -193,7 +193,7 @@ def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
 
 def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequence[Tried]) -> str:
     """The best settings for `bayesdiv train`, whose options are returned, and a table of trials."""
-    divergence, options = loss(described(tuned.divergence)), f"--config {folder / BEST}"
+    divergence, options = described(tuned.divergence), f"--config {folder / BEST}"
     best = {key: value for key, value in source.items() if value is not None and key != "data"}
     if "." in divergence.partition(":")[0]:  # a config names no code outside bayesdiv
         options += f" --divergence {divergence}"

@@ -15,7 +15,7 @@ from bayesdiv.app.data.images import below
 from bayesdiv.app.data.loading import reading_of
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Experiment
-from bayesdiv.app.settings import loss, reloaded, restore, result_of, task_of
+from bayesdiv.app.settings import reloaded, restore, result_of, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.metrics import LEVEL
 from bayesdiv.predictive import Predictive
@@ -114,7 +114,7 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
             said = "holds a run that is not finished: train it to its end first"
             raise runs.RunError(f"{folder} {said}")
         name = os.path.relpath(path, above) if alike else path.name
-        about = result_of(folder), task_of(settings), loss(settings["divergence"])
+        about = result_of(folder), task_of(settings), settings["divergence"]
         found.append(Run(name, folder, experiment, settings, *about))
         _check_alike(found[0], found[-1])
     return found

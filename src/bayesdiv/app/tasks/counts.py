@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from bayesdiv.app.data.columns import numbers_of
 from bayesdiv.app.data.splits import ensure
+from bayesdiv.app.families import family_of
 from bayesdiv.app.tasks.regression import Regression
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class Counts(Regression):
     def check(cls, target: "Series") -> None:
         super().check(target)
         values = numbers_of(target)
-        fine = (values >= 0) & (values == np.floor(values))
+        fine = family_of(cls.usual).fits(values)
         row = int(fine.argmin())
         got = f"got {values[row]:g} in row {row + 1} of {target.name!r}"
         ensure(fine.all(), f"the target of counts must hold 0, 1, 2, …, {got}")

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +72,7 @@ class Space:
     ranges: Ranges
 
     def __post_init__(self) -> None:
-        has_alpha = "alpha" in {f.name for f in fields(self.divergence)}  # type: ignore[arg-type]
+        has_alpha = hasattr(self.divergence, "alpha")
         found = {name: r for name, r in self.ranges.items() if has_alpha or name != "alpha"}
         if not found:
             raise ValueError(f"a range must be given for one setting at least, got {self.ranges}")
@@ -207,8 +207,7 @@ def tune_experiment(
         return float(result["validation"]["nll"])
 
     found = tune(objective, search, start=space.given, about=depends, tell=tell)
-    asked = replace(training, **{k: v for k, v in found.settings.items() if k != "alpha"})
-    return Tuned(space.at(found.settings)[0], asked, found)
+    return Tuned(*space.at(found.settings), found)
 
 
 def trials(search: Search) -> list[Tried]:
