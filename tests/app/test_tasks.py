@@ -98,7 +98,8 @@ def test_counts_are_trained_predicted_and_reported_from_the_command_line(capsys)
     assert call("train", "visits.csv", "--task", "counts", "--out", "run", *QUICK) == 0
     experiment, settings = restore(Path("run"))
     assert type(experiment.likelihood).__name__ == "Poisson"
-    assert settings["task"] == {"kind": "counts", "loc": 0.0, "scale": 1.0}
+    units = {"loc": 0.0, "scale": 1.0, "family": "", "centre": 0.0, "width": 1.0}
+    assert settings["task"] == {"kind": "counts", **units}
     assert call("show", "run") == 0
     assert "counts" in capsys.readouterr().out
     assert call("predict", "run", "visits.csv", "-o", "predicted.csv") == 0

@@ -49,16 +49,12 @@ def code_of(stop: KeyboardInterrupt) -> int:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """For the time of the context, SIGTERM raises `Terminated`; a thread leaves signals alone."""
+    """For the time of the context, SIGTERM raises `Terminated`."""
 
     def terminated(*_: object) -> NoReturn:
         raise Terminated
 
-    try:
-        before = signal.signal(signal.SIGTERM, terminated)
-    except ValueError:  # not in the main thread
-        yield
-        return
+    before = signal.signal(signal.SIGTERM, terminated)
     try:
         yield
     finally:

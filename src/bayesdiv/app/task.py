@@ -89,7 +89,4 @@ def name_of(task: Task | type[Task]) -> str:
 
 def described(task: Task) -> dict[str, Any]:
     """A task as JSON, for `settings.task_of`."""
-    fields: dict[str, Any] = asdict(task)  # type: ignore[call-overload]
-    if not fields.get("family", True):  # the usual likelihood, which needs no more
-        fields = {name: fields[name] for name in ("loc", "scale")}
-    return {"kind": name_of(task), **fields}
+    return {"kind": name_of(task), **asdict(task)}  # type: ignore[call-overload]

@@ -176,10 +176,9 @@ def _count(tried: Sequence[Tried], wanted: int) -> str:
 
 def _table(tried: Sequence[Tried], wanted: int, best: int, title: str) -> Table:
     """The trials; the best is marked."""
-    begun = [trial for trial in tried if trial.state != "waiting"]
-    names = list(dict.fromkeys(name for trial in begun for name in trial.settings))
+    names = list(dict.fromkeys(name for trial in tried for name in trial.settings))
     table = numbers(f"{title}: search", "trial", [*names, VALUE, "state"])
-    for trial in begun:
+    for trial in tried:
         cells = [f"{trial.settings[k]:.3g}" if k in trial.settings else "" for k in names]
         value = "" if trial.value is None else rounded(trial.value, 4)
         mark = "*" if trial.number == best else " "
@@ -202,8 +201,7 @@ def _write(folder: Path, source: Mapping[str, Any], tuned: Tuned, tried: Sequenc
     best |= {**asdict(tuned.training), "hidden": list(tuned.training.hidden)}
     text = f"# bayesdiv train {source['data']} {options} --out FOLDER\n"
     runs.write(folder / BEST, (text + yaml.safe_dump(best, sort_keys=False)).encode())
-    begun = [trial for trial in tried if trial.state != "waiting"]
-    rows = [{"trial": trial.number, **trial.settings, **trial._asdict()} for trial in begun]
+    rows = [{"trial": trial.number, **trial.settings, **trial._asdict()} for trial in tried]
     table = pd.DataFrame(rows).drop(columns=["number", "settings"])
     runs.write(folder / TRIALS, table.to_csv(index=False).encode())
     return options
@@ -224,8 +222,7 @@ def page(
     title: str, value: str, tried: Sequence[Tried], logs: Set[str], importance: Mapping[str, float]
 ) -> str:
     """The page on a search for the least of a value; `logs` are settings on a log scale."""
-    begun = [one for one in tried if one.state != "waiting"]
-    done = [one for one in begun if one.state == "complete"]
+    done = [one for one in tried if one.state == "complete"]
     names = list(dict.fromkeys(name for one in done for name in one.settings))
     aim = min((one.value or 0.0 for one in done), default=math.nan)
     values: markup.Values = [
@@ -245,13 +242,13 @@ def page(
         said = "share of the spread among the better trials that a setting explains (PED-ANOVA)"
         drawing = {"field": "setting", "x": "importance"}
         matters = charts(chart("Importance", said, bars, "bars", **drawing))
-    body, told = [], any(one.reason for one in begun)
-    for one in begun:
+    body, told = [], any(one.reason for one in tried)
+    for one in tried:
         cells = [number(one.settings[name]) if name in one.settings else "" for name in names]
         cells += ["" if one.value is None else number(one.value), one.state, *[one.reason] * told]
         body.append([str(one.number), *cells])
     heads = ["trial", *names, value, "state", *["reason"] * told]
-    counted = f"{len(done)} of {len(begun)} trials finished. {_verdict(done, value, aim)}"
+    counted = f"{len(done)} of {len(tried)} trials finished. {_verdict(done, value, aim)}"
     parts = [
         section("Result", element("p", counted.strip())),
         section("Which settings matter", matters),

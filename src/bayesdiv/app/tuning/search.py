@@ -55,7 +55,7 @@ class Tried(NamedTuple):
     number: int
     settings: dict[str, Any]
     value: float | None
-    state: str  # waiting, running, complete, pruned, failed, or stopped by the user
+    state: str  # running, complete, pruned, failed, or stopped by the user
     reason: str
     seconds: float | None
 
@@ -217,9 +217,10 @@ def trials(search: Search) -> list[Tried]:
 
 
 def tried_in(study: optuna.Study) -> list[Tried]:
-    """All trials of a study."""
+    """All trials of a study that have begun."""
     found = []
-    for trial in study.get_trials(deepcopy=False):
+    begun = [state for state in TrialState if state != TrialState.WAITING]
+    for trial in study.get_trials(deepcopy=False, states=begun):
         reason, state = trial.user_attrs.get("reason", ""), trial.state.name.lower()
         if trial.state == TrialState.FAIL:
             state = "stopped" if reason == STOPPED else "failed"
