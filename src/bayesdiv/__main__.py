@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bayesdiv.app.extra import Terminated, code_of, stoppable
+from bayesdiv.app.extra import Terminated, stoppable
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,10 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"bayesdiv: {problem}\n")
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        by = " by SIGTERM" if isinstance(stop, Terminated) else ""
+        code, by = (143, " by SIGTERM") if isinstance(stop, Terminated) else (130, "")
         then = str(stop) or "the same command resumes it" * ("train" in arguments[:1])
         sys.stderr.write(f"bayesdiv: stopped{by}" + f"; {then}" * bool(then) + "\n")
-        sys.exit(code_of(stop))
+        sys.exit(code)
 
 
 if __name__ == "__main__":

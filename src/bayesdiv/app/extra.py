@@ -42,11 +42,6 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does: what it needs to resume is written first."""
 
 
-def code_of(stop: KeyboardInterrupt) -> int:
-    """The exit code of a command that was stopped, 130 by Ctrl-C and 143 by SIGTERM."""
-    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
-
-
 @contextmanager
 def stoppable() -> Iterator[None]:
     """For the time of the context, SIGTERM raises `Terminated`."""

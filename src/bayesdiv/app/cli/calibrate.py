@@ -19,12 +19,11 @@ def parser() -> Command:
         "bayesdiv calibrate runs/diabetes held_out.csv",
         {"run": options.RUN, "new?": new, "--data": options.MOVED, **options.HOW},
     )
-    kinds = ["conformal", "temperature", "spread"]
     what = (
         "conformal gives intervals or sets of classes that keep their level; temperature divides "
         "the logits and spread multiplies the posterior's scales, for the best likelihood"
     )
-    command.add_argument("--kind", choices=kinds, default="conformal", help=what)
+    command.add_argument("--kind", choices=calibrated.KINDS, default="conformal", help=what)
     return command
 
 

@@ -238,10 +238,9 @@ def _mix(mixed: Experiment, members: Sequence[_Trial], splits: Splits) -> None:
     """Make these trials the members of one experiment."""
     mixed.history[:] = members[0].experiment.history
     assert isinstance(mixed.model, Away)
-    for name, value in mixed.model.network.posterior.named_parameters():
-        last = name.rpartition(".")[2]
-        own = [trial.network.posterior.get_parameter(last).detach() for trial in members]
-        value.data.copy_(torch.stack(own))
+    own = stacked([trial.network for trial in members]).posterior.state_dict()
+    each = {f"each.{name}": value for name, value in own.items()}
+    mixed.model.network.posterior.load_state_dict(each)
     mixed.likelihood.load_state_dict(members[0].experiment.likelihood.state_dict())
     mixed.model.settle(splits.train.x)
 
