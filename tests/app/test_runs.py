@@ -340,6 +340,10 @@ def test_a_resumed_history_starts_at_the_state_that_was_saved(tmp_path):
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
-    runs.write(runs.make(tmp_path / "new" / "one") / "file", b"content")
-    with pytest.raises(runs.RunError, match="could not be written"):
-        runs.make(tmp_path / "new/one/file/x")
+    with runs.owned(tmp_path / "new" / "one") as folder:
+        runs.write(folder / "file", b"content")
+    with (
+        pytest.raises(runs.RunError, match="x could not be written"),
+        runs.owned(tmp_path / "new/one/file/x"),
+    ):
+        pass

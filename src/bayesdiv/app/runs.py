@@ -49,21 +49,15 @@ def reported(path: Path, work: str, otherwise: str = "is damaged") -> Iterator[N
         raise RunError(f"{path} {otherwise}: {' '.join(str(error).split())[:300]}") from None
 
 
-def make(folder: Path) -> Path:
-    """A folder, made where there is none."""
-    with reported(folder, "written"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder)
-
-
 @contextmanager
 def owned(folder: Path) -> Iterator[Path]:
     """A folder that this process, and this thread of it, alone writes into; else a `RunError`.
 
     It is made where there is none. What a killed owner left half written is removed.
     """
-    path = make(folder) / LOCK
-    with reported(path, "written"):
+    path = Path(folder) / LOCK
+    with reported(path.parent, "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = _taken(path)
     try:
         for leftover in path.parent.glob(".*.part"):
