@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"bayesdiv: {problem}\n")
         sys.exit(2)
     except KeyboardInterrupt as stop:
+        # 128 and the number of the signal, as shells have it.
         code, by = (143, " by SIGTERM") if isinstance(stop, Terminated) else (130, "")
         then = str(stop) or "the same command resumes it" * ("train" in arguments[:1])
         sys.stderr.write(f"bayesdiv: stopped{by}" + f"; {then}" * bool(then) + "\n")
