@@ -140,13 +140,12 @@ def scores(predictive: Predictive, y: Tensor, penalised: float) -> dict[str, Any
 
 def _thin(predictive: Predictive, y: Tensor) -> dict[str, list[float]]:
     """A ROC curve of few enough points to be kept."""
-    curve = metrics.roc(predictive, y)
-    last = len(curve.true_positive_rate) - 1
-    count = min(ROC_POINTS, last + 1)
-    at = torch.linspace(0, last, count, dtype=torch.float64).round().long().to(y.device)
-    sides = {
-        name: getattr(curve, name)[at] for name in ("false_positive_rate", "true_positive_rate")
-    }
+    from torchmetrics.functional.classification import binary_roc
+
+    false, true, _ = binary_roc(predictive.probabilities.detach()[:, 1], y.long())
+    count = min(ROC_POINTS, len(true))
+    at = torch.linspace(0, len(true) - 1, count, dtype=torch.float64).round().long().to(y.device)
+    sides = {"false_positive_rate": false[at], "true_positive_rate": true[at]}
     return {name: [round(rate, 5) for rate in side.tolist()] for name, side in sides.items()}
 
 

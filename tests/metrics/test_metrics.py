@@ -34,7 +34,7 @@ OF_CLASSES = [
     metrics.confusion,
     metrics.aurc,
 ]
-OF_TWO_CLASSES = [metrics.roc, metrics.false_negative_rate]
+OF_TWO_CLASSES = [metrics.false_negative_rate]
 ALL = [metrics.nll, *OF_NUMBERS, *OF_CLASSES, *OF_TWO_CLASSES]
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 class_counts = pytest.mark.parametrize("classes", [1, 2, 3, 10])
@@ -166,19 +166,6 @@ def test_auroc_counts_ties_half():
 
 @dtypes
 @pytest.mark.parametrize("classes", [1, 2])
-@pytest.mark.parametrize("digits", [1, 12])
-def test_roc_agrees_with_scikit_learn_at_every_threshold(classes, digits, dtype):
-    """One digit makes ties, and probabilities of exactly 0 and 1."""
-    predictive, y = labelled(classes, dtype)
-    scores = predictive.probabilities[:, 1].mul(10**digits).round().div(10**digits)
-    found = metrics.roc(Predictive(Bernoulli(scores.unsqueeze(0))), y)
-    expected = sklearn.metrics.roc_curve(y, scores, drop_intermediate=False)[:2]
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
-
-
-@dtypes
-@pytest.mark.parametrize("classes", [1, 2])
 def test_false_negative_rate_is_what_recall_leaves(classes, dtype):
     predictive, y = labelled(classes, dtype)
     recall = sklearn.metrics.recall_score(y, as_numpy(predictive).argmax(-1))
@@ -256,7 +243,7 @@ def test_certain_predictions_give_the_extreme_scores():
         assert found == pytest.approx(expected, abs=1e-30)
 
 
-@pytest.mark.parametrize("metric", [m for m in ALL if m not in (metrics.roc, metrics.reliability)])
+@pytest.mark.parametrize("metric", [m for m in ALL if m is not metrics.reliability])
 def test_a_metric_is_one_tensor_without_axes(metric):
     predictive, y = numbers() if metric in OF_NUMBERS else labelled(2)
     found = metric(predictive, y)
@@ -322,11 +309,10 @@ def test_nan_targets_are_refused(metric):
         metric(predictive, y)
 
 
-@pytest.mark.parametrize("metric", [metrics.auroc, metrics.roc])
-def test_curves_refuse_targets_of_one_class(metric):
+def test_auroc_refuses_targets_of_one_class():
     predictive, y = labelled(1)
     with pytest.raises(ValueError, match=r"needs targets of every class, got none of \[0\]"):
-        metric(predictive, torch.ones_like(y))
+        metrics.auroc(predictive, torch.ones_like(y))
 
 
 def test_auroc_names_the_classes_that_are_missing():
@@ -357,7 +343,7 @@ def test_importing_metrics_leaves_torchmetrics_out():
 
 
 def test_every_metric_that_is_a_number_is_in_the_table():
-    of_arrays = {metrics.roc, metrics.reliability, metrics.confusion}
+    of_arrays = {metrics.reliability, metrics.confusion}
     wanted = {metric.__name__ for metric in ALL if metric not in of_arrays}
     assert set(metrics.TABLE) >= wanted
     for name, entry in metrics.TABLE.items():

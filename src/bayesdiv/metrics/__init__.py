@@ -18,7 +18,6 @@ from bayesdiv.metrics.classes import (
     outlier_false_alarms,
     reliability,
     risk_coverage,
-    roc,
 )
 from bayesdiv.metrics.numbers import (
     HIGHEST,
@@ -44,4 +43,4 @@ __all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Me
 __all__ += ["aurc", "auroc", "brier", "brier_parts", "confusion", "coverage", "crps", "ece"]
 __all__ += ["false_negative_rate", "metric", "nearest", "nll"]
 __all__ += ["outlier_aupr", "outlier_auroc", "outlier_false_alarms", "pinball", "pit"]
-__all__ += ["reliability", "risk_coverage", "rmse", "roc", "sharpness"]
+__all__ += ["reliability", "risk_coverage", "rmse", "sharpness"]

@@ -13,13 +13,6 @@ from bayesdiv.metrics.numbers import HIGHEST, LOWEST, SHARE, labelled, metric
 from bayesdiv.predictive import Predictive
 
 
-class Roc(NamedTuple):
-    """The curve of a binary classifier, from nothing called positive to everything."""
-
-    false_positive_rate: Tensor
-    true_positive_rate: Tensor
-
-
 class Reliability(NamedTuple):
     """What a reliability diagram draws, one number per bin; NaN where a bin is empty."""
 
@@ -155,26 +148,14 @@ def auroc(predictive: Predictive, y: Tensor) -> Tensor:
     """
     from torchmetrics.functional.classification import binary_auroc, multiclass_auroc
 
-    probabilities, y = _every_class(predictive, y)
+    probabilities, y = labelled(predictive, y)
     classes = probabilities.shape[-1]
+    missing = (torch.bincount(y, minlength=classes) == 0).nonzero().flatten().tolist()
+    if missing:
+        raise ValueError(f"a ROC curve needs targets of every class, got none of {missing}")
     if classes == 2:
         return binary_auroc(probabilities[:, 1], y)
     return multiclass_auroc(probabilities, y, classes)
-
-
-def roc(predictive: Predictive, y: Tensor) -> Roc:
-    """True against false positive rate at every threshold; class 1 of two is positive.
-
-    Examples:
-        >>> predictive = Predictive(Bernoulli(torch.tensor([[0.1, 0.4, 0.3, 0.8]])))
-        >>> roc(predictive, torch.tensor([0, 0, 1, 1])).true_positive_rate
-        tensor([0.0000, 0.5000, 0.5000, 1.0000, 1.0000])
-    """
-    from torchmetrics.functional.classification import binary_roc
-
-    _two_classes(predictive)
-    probabilities, y = _every_class(predictive, y)
-    return Roc(*binary_roc(probabilities[:, 1], y)[:2])
 
 
 def confusion(predictive: Predictive, y: Tensor) -> Tensor:
@@ -202,11 +183,13 @@ def false_negative_rate(predictive: Predictive, y: Tensor) -> Tensor:
         >>> false_negative_rate(predictive, torch.tensor([1, 1, 1, 0]))
         tensor(0.3333)
     """
-    _two_classes(predictive)
-    called = confusion(predictive, y)[1]  # those of class 1
-    if called.sum() == 0:
+    counts = confusion(predictive, y)
+    if len(counts) != 2:
+        raise ValueError(f"this metric needs two classes, got {len(counts)}")
+    missed, found = counts[1]
+    if missed + found == 0:
         raise ValueError("a false negative rate needs targets of class 1, got none")
-    return called[0] / called.sum()
+    return missed / (missed + found)
 
 
 def risk_coverage(predictive: Predictive, y: Tensor) -> RiskCoverage:
@@ -239,23 +222,6 @@ def aurc(predictive: Predictive, y: Tensor) -> Tensor:
         tensor(0.1111)
     """
     return risk_coverage(predictive, y).risk.mean()
-
-
-def _every_class(predictive: Predictive, y: Tensor) -> tuple[Tensor, Tensor]:
-    """As `labelled`, where no class may be missing: it would have no rate."""
-    probabilities, y = labelled(predictive, y)
-    classes = probabilities.shape[-1]
-    missing = (torch.bincount(y, minlength=classes) == 0).nonzero().flatten().tolist()
-    if missing:
-        raise ValueError(f"a ROC curve needs targets of every class, got none of {missing}")
-    return probabilities, y
-
-
-def _two_classes(predictive: Predictive) -> None:
-    """Refuse more classes than two."""
-    if predictive.discrete and predictive.probabilities.shape[-1] != 2:
-        classes = predictive.probabilities.shape[-1]
-        raise ValueError(f"this metric needs two classes, got {classes}")
 
 
 def _bins(probabilities: Tensor, bins: int) -> Tensor:
