@@ -186,7 +186,7 @@ def false_negative_rate(predictive: Predictive, y: Tensor) -> Tensor:
     counts = confusion(predictive, y)
     if len(counts) != 2:
         raise ValueError(f"this metric needs two classes, got {len(counts)}")
-    missed, found = counts[1]
+    missed, found = counts[1].unbind()
     if missed + found == 0:
         raise ValueError("a false negative rate needs targets of class 1, got none")
     return missed / (missed + found)

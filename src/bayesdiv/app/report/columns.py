@@ -1,6 +1,7 @@
 """What a report says about inputs: what matters and how, what they hold, which are unusual."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -28,18 +29,17 @@ ALARMS = 0.05  # share of rows like those of training that the check may flag
 FAR = 3.0  # times as far from the mean
 
 
-def spans(encoder: Encoder | None) -> Iterator[tuple[Numeric | OneHot, slice]]:
-    """The columns of a table and where they are in x; none of images."""
-    start = 0
-    for column in encoder.columns if encoder else ():
-        yield column, slice(start, start + column.width)
-        start += column.width
+def spans(one: Tested) -> dict[str, tuple[Numeric | OneHot, slice]]:
+    """The columns of a table by their names, and where they are in x; none of pictures."""
+    columns = () if one.pictures else cast(Encoder, one.splits.encoder).columns
+    ends = accumulate(column.width for column in columns)
+    return {c.name: (c, slice(end - c.width, end)) for c, end in zip(columns, ends, strict=True)}
 
 
 def sections(known: Sequence[Tested]) -> list[Html]:
-    """Which columns matter and how; nothing for images."""
-    every = {column.name: column for column, _ in spans(known[0].splits.encoder)}
-    if not every or len(known[0].splits.shape) != 1:
+    """Which columns matter and how; nothing for pictures."""
+    every = spans(known[0])
+    if not every:
         return []
     found = {one.run.name: importance(one) for one in known}
     order = sorted(every, key=lambda name: -sum(rises[name].mean() for rises in found.values()))
@@ -54,7 +54,7 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     task, what = known[0].splits.task, f"predicted {known[0].splits.target}"
     if isinstance(task, Classification):
         what = f"probability of {task.classes[_class(known[0])]}"
-    for name in [name for name in order if isinstance(every[name], Numeric)][:MOST_CURVES]:
+    for name in [name for name in order if isinstance(every[name][0], Numeric)][:MOST_CURVES]:
         values = [value for one in known for value in curve(one, name)]
         options = {"x": name, "y": what, "dates": "date" in values[0]}
         drawn.append(chart(f"Partial dependence on {name}", "", values, "band", **options))
@@ -63,29 +63,29 @@ def sections(known: Sequence[Tested]) -> list[Html]:
 
 def importance(one: Tested) -> dict[str, Tensor]:
     """The rise of the NLL when a column is shuffled, for each column and shuffle."""
-    every = list(spans(one.splits.encoder))
+    every = spans(one)
     fair = WORK // (len(every) * REPEATS * one.predictive.samples)
     x, y = (each[: max(20, min(fair, 500))] for each in one.part)
     random = torch.Generator().manual_seed(0)
     predict = one.run.experiment.predict
     usual = predict(x).log_prob(y).double().mean()
     found = {}
-    for column, place in every:
+    for name, (_, place) in every.items():
         copies = x.repeat(REPEATS, 1, 1)
         for copy in copies:
             copy[:, place] = copy[torch.randperm(len(x), generator=random), place]
         shuffled = predict(copies.flatten(0, 1)).log_prob(y.repeat(REPEATS)).double()
-        found[column.name] = usual - shuffled.reshape(REPEATS, -1).mean(1)
+        found[name] = usual - shuffled.reshape(REPEATS, -1).mean(1)
     return found
 
 
 def curve(one: Tested, name: str) -> Values:
     """The mean answer over some rows at values of a column, and its band over draws."""
-    every = {column.name: (column, place) for column, place in spans(one.splits.encoder)}
-    units, place = cast(Numeric, every[name][0]), every[name][1].start
-    grid = one.splits.train.x[:, place].quantile(torch.linspace(0.02, 0.98, POINTS)).unique()
+    column, place = spans(one)[name]
+    units, frame = cast(Numeric, column), cast(Any, one.splits.frame)
+    grid = np.unique(np.nanquantile(units.values(frame[name]), np.linspace(0.02, 0.98, POINTS)))
     x = one.part.x[:ROWS].repeat(len(grid), 1, 1)
-    x[:, :, place] = grid[:, None]
+    x[:, :, place.start] = torch.from_numpy((grid - units.loc) / units.scale)[:, None]
     predictive = one.run.experiment.predict(x.flatten(0, 1))
     if predictive.discrete:
         each = cast(Categorical, predictive.conditional).probs[..., _class(one)]
@@ -93,10 +93,8 @@ def curve(one: Tested, name: str) -> Values:
         units_of = cast(Regression, one.splits.task).to_units
         each = units_of(quantiles.mean(predictive.conditional))
     means = each.double().unflatten(1, (len(grid), -1)).mean(-1)  # (S, values)
-    # Encoded in single precision: a 0 of the file must not come back as 2.6e-07.
-    step = units.scale * 1e-5
     columns: dict[str, list[Any]] = {
-        "value": [round((a * units.scale + units.loc) / step) * step for a in grid.tolist()],
+        "value": grid.tolist(),
         "mean prediction": means.mean(0).tolist(),
         "low": means.quantile(0.05, 0).tolist(),
         "high": means.quantile(0.95, 0).tolist(),
@@ -138,11 +136,8 @@ def _shares(one: Tested, part: str, y: Tensor) -> Values:
 
 def _columns(one: Tested) -> Iterator[list[str]]:
     """A row on each column, from all rows of the file that could be used."""
-    frame = one.splits.frame
-    if frame is None or len(one.splits.shape) != 1:
-        return
-    for column, _ in list(spans(one.splits.encoder))[:MOST_LISTED]:
-        held = frame[column.name]
+    for column, _ in list(spans(one).values())[:MOST_LISTED]:
+        held = cast(Any, one.splits.frame)[column.name]
         missing = f"{held.isna().sum():,}" if held.isna().any() else "none"
         if not isinstance(column, Numeric):
             counts = held.dropna().map(label_of).value_counts()
@@ -188,8 +183,8 @@ def _sets(one: Tested, what: str) -> dict[str, Tensor]:
     flat, random = x.flatten(1), torch.Generator().manual_seed(0)
     orders = torch.rand(flat.shape, generator=random).argsort(0)
     found = {f"test {what}": x, f"shuffled {what}": flat.gather(0, orders).reshape(x.shape)}
-    places = [at.start for c, at in spans(one.splits.encoder) if isinstance(c, Numeric)]
-    if x.dim() == 2 and places:
+    places = [at.start for column, at in spans(one).values() if isinstance(column, Numeric)]
+    if places:
         found[f"numbers {FAR:g} × as far out"] = far = x.clone()
         far[:, places] *= FAR
     return found

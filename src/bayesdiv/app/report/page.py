@@ -54,7 +54,7 @@ def _examples(known: Sequence[Tested], kind: ModuleType) -> Html:
     first = known[0]
     where = "path in" if first.files else "number in the test part of"
     said = f"Each picture has its {where} {first.source}."
-    if len(first.splits.shape) == 1:
+    if not first.pictures:
         said = f"Each row has its number in {first.source}, counted from 1 below the header, and "
         said += "the values of that file. Click a column heading to sort."
     if first.run.settings["data"].get("noise"):
@@ -103,14 +103,14 @@ def png(image: Tensor) -> bytes:
 
 def _rows(one: Tested, rows: Sequence[int], lines: Mapping[str, Sequence[str]], title: str) -> Html:
     """Rows of a table that can be sorted: what is predicted, then the columns of the file."""
-    raw, names = one.raw, one.splits.encoder.names if one.splits.encoder else ()
-    columns = {} if raw is None else {n: raw[n] for n in names[:MOST_COLUMNS] if n in raw.columns}
+    raw, names = one.raw, list(columns.spans(one))
+    shown = {name: raw[name] for name in names[:MOST_COLUMNS] if name in raw.columns}
     body = []
     for row in rows:
         cells = [texts[row] for texts in lines.values()]
-        cells += [markup.plain(column.iloc[row]) for column in columns.values()]
+        cells += [markup.plain(column.iloc[row]) for column in shown.values()]
         body.append([str(one.places[row]), *cells])
-    table_ = table(title, ["row", *lines, *columns], body, class_="sortable")
+    table_ = table(title, ["row", *lines, *shown], body, class_="sortable")
     more = len(names) - MOST_COLUMNS
     return joined(table_, note(f"{more} more columns are not shown.")) if more > 0 else table_
 

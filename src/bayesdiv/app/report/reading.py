@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
@@ -90,14 +90,14 @@ class Tested:
         return tuple(every[place - 1].relative_to(folder).as_posix() for place in self.places)
 
     @cached_property
-    def raw(self) -> "DataFrame | None":
-        """The rows as their file has them, in the order of `part`; None for images."""
+    def raw(self) -> "DataFrame":
+        """The rows of a table as its file has them, in the order of `part`."""
         own = self.source == self.splits.name
         path = Path(self.run.settings["data"]["data"] if own else self.source)
-        rows, frame = [place - 1 for place in self.places], self.splits.frame
-        if frame is None or not (path.suffix or path.exists()):
-            return None if frame is None else frame.loc[rows]
-        return read_text(path, self.written)[0].iloc[rows]
+        rows = [place - 1 for place in self.places]
+        if path.suffix or path.exists():
+            return read_text(path, self.written)[0].iloc[rows]
+        return cast("DataFrame", self.splits.frame).loc[rows]
 
 
 def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
