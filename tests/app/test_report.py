@@ -11,6 +11,7 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from rich.console import Console
 from scipy.stats import bootstrap, norm
 from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix
-from torch.distributions import Normal
+from torch.distributions import LogNormal, Normal
 
 import browser
 from bayesdiv import JSA, KL
@@ -321,6 +322,18 @@ def test_the_partial_dependence_on_dates_is_drawn_over_dates(chromium, tmp_path)
     labels = page.run("[...document.querySelectorAll('svg text')].map((t) => t.textContent)")
     assert any(re.fullmatch(r"2021-0[1-4]-\d\d", label) for label in labels)
     assert page.problems == []
+
+
+def test_rows_whose_variance_overflows_are_the_most_unusual(made):
+    one = reading.tested(reading.read([made / "numbers" / "kl"])[0])
+
+    def predict(x):
+        scale = torch.where(x[:, :2].abs().amax(1) > 3, 14.0, 1.0)
+        return Predictive(LogNormal(torch.stack([x[:, 0], x[:, 1]]), scale.expand(2, -1)))
+
+    fake = replace(one, run=replace(one.run, experiment=SimpleNamespace(predict=predict)))
+    (_, *rows) = next(rows for _, rows in read(columns.unusual([fake])).tables)
+    assert float(rows[-1][-1]) > 0.5
 
 
 def test_confusion_is_that_of_scikit_learn(made, pages):

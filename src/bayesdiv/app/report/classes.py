@@ -5,13 +5,15 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.distributions import Categorical
 
 from bayesdiv import metrics
 from bayesdiv.app.metric import rounded
-from bayesdiv.app.report.markup import Html, Values, chart, charts, rows, section
+from bayesdiv.app.report.markup import Html, Values, chart, charts, rows, section, thinned
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.report.scores import BINS
 from bayesdiv.app.tasks.classification import Classification
+from bayesdiv.predictive import Predictive
 
 MOST_CLASSES = 12  # of more, only the mistakes are drawn
 MOST_POINTS = 100  # of a curve
@@ -23,7 +25,8 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     pairs = {one.run.name: [(one.predictive, one.y)] for one in known}
     risks: Values = []
     for one in known:
-        share, risk = map(_thinned, metrics.risk_coverage(one.predictive, one.y))
+        curve = metrics.risk_coverage(one.predictive, one.y)
+        share, risk = (thinned(each, MOST_POINTS).tolist() for each in curve)
         risks += rows({"share answered": share, "error rate": risk}, run=one.run.name)
     said = "error rate of the rows it is surest of"
     risk_chart = chart("Risk against coverage", said, risks, "risk", y="error rate")
@@ -46,19 +49,12 @@ def calibration(forecasts: Forecasts) -> Html:
     """How many predictions of each confidence, of all seeds, are right."""
     values = []
     for name, seeds in forecasts.items():
-        bins = [metrics.reliability(each, y, BINS) for each, y in seeds]
-        sure, right, counts = (torch.stack(each) for each in zip(*bins, strict=True))
-        total, held = counts.sum(0), counts.sum(0) > 0
-        # A seed without predictions in a bin has no mean there.
-        means = [(each * counts).nan_to_num().sum(0) / total for each in (sure, right)]
-        shown = [each[held].tolist() for each in (*means, total.int())]
+        shares = torch.cat([each.probabilities for each, _ in seeds])
+        pooled = Predictive(Categorical(shares[None]))
+        found = metrics.reliability(pooled, torch.cat([y for _, y in seeds]), BINS)
+        shown = [each[found.count > 0].tolist() for each in found]
         values += rows(dict(zip(("confidence", "accuracy", "rows"), shown, strict=True)), run=name)
     return chart("Reliability", "", values, "reliability")
-
-
-def _thinned(curve: Tensor) -> list[float]:
-    kept = torch.linspace(0, len(curve) - 1, min(len(curve), MOST_POINTS)).round().long()
-    return cast(list[float], curve[kept].tolist())
 
 
 def confused(counts: Tensor, names: Sequence[str]) -> Values:

@@ -17,6 +17,7 @@ from bayesdiv.app.report.reading import Tested
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 from bayesdiv.app.training import unlike
+from bayesdiv.outliers import mutual_information
 
 WORK = 4_000_000  # rows times draws that permutations may take
 REPEATS = 5  # permutations of a column, as notes.toml says
@@ -156,20 +157,20 @@ def unusual(known: Sequence[Tested]) -> Html:
     values, cells, what = [], [], known[0].what
     for one in known:
         sets = _sets(one, what)
-        usual = _epistemic(one, sets[f"test {what}"])
-        for name, x in sets.items():
-            found = _epistemic(one, x)
+        scores = {n: mutual_information(one.run.experiment.predict(x)) for n, x in sets.items()}
+        # Where the variance overflows, a row is as unusual as can be.
+        scores = {name: found.nan_to_num(torch.inf, torch.inf) for name, found in scores.items()}
+        for name, found in scores.items():
             levels = torch.tensor([0.05, 0.5, 0.95], dtype=found.dtype)
             low, middle, high = found.quantile(levels).tolist()
             values.append(
                 {"rows": name, "run": one.run.name, "low": low, "middle": middle, "high": high}
             )
-            flags = unlike(one.run.folder, x, ALARMS)
+            flags = unlike(one.run.folder, sets[name], ALARMS)
             flagged = "–" if flags is None else percent(flags.double().mean().item())
-            apart = number(metrics.outlier_auroc(usual, found).item())
+            apart = number(metrics.outlier_auroc(scores[f"test {what}"], found).item())
             cells.append([f"{one.run.name}: {name}", flagged, number(middle), apart])
-    unit = "mutual information (nats)" if known[0].predictive.discrete else "standard deviation"
-    options = {"field": "rows", "x": unit, "scale": {"zero": True}}
+    options = {"field": "rows", "x": "mutual information (nats)", "scale": {"zero": True}}
     said = f"5 % to 95 % of {what}, and the median"
     drawn = charts(chart("Epistemic uncertainty", said, values, "whiskers", **options))
     head = [what, "flagged by the check", "median uncertainty", "AUROC"]
@@ -188,11 +189,3 @@ def _sets(one: Tested, what: str) -> dict[str, Tensor]:
         found[f"numbers {FAR:g} × as far out"] = far = x.clone()
         far[:, places] *= FAR
     return found
-
-
-def _epistemic(one: Tested, x: Tensor) -> Tensor:
-    predictive = one.run.experiment.predict(x)
-    if predictive.discrete:
-        return predictive.mutual_information
-    scale: float = getattr(one.splits.task, "scale", 1.0)
-    return predictive.epistemic.sqrt() * scale

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any, NamedTuple
 
+import torch
+
 from bayesdiv.app import metric
 from bayesdiv.app.data.splits import Splits
 from bayesdiv.app.metric import number
 from bayesdiv.app.report import classes, markup, quantities
-from bayesdiv.app.report.markup import Html, chart, charts, element, joined, section, table
+from bayesdiv.app.report.markup import Html, chart, charts, element, joined, section, table, thinned
 from bayesdiv.app.report.reading import Forecasts
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.metrics import SHARE, TARGET
@@ -116,7 +118,7 @@ def _curves(histories: Histories, key: str, title: str) -> markup.Values:
     found = []
     for name, seeds in histories.items():
         epochs = [lines for lines in zip(*seeds, strict=False) if key in lines[0]]
-        kept = epochs[::-1][:: math.ceil(len(epochs) / MOST_POINTS) or 1][::-1]
+        kept = [epochs[k] for k in thinned(torch.arange(len(epochs)), MOST_POINTS)]
         each = [[float(line[key]) for line in lines] for lines in kept]
         columns = {"epoch": [lines[0]["epoch"] for lines in kept], title: [*map(mean, each)]}
         ends = {"least": [*map(min, each)], "most": [*map(max, each)]} if len(seeds) > 1 else {}

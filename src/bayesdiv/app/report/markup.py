@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import bayesdiv
 
@@ -118,6 +119,11 @@ def rows(columns: Columns, **same: object) -> Values:
         {**same, **dict(zip(columns, each, strict=True))}
         for each in zip(*columns.values(), strict=True)
     ]
+
+
+def thinned(values: Tensor, most: int) -> Tensor:
+    """At most so many of the values for a chart, evenly apart, both ends among them."""
+    return values[torch.linspace(0, len(values) - 1, min(len(values), most)).round().long()]
 
 
 def chart(title: str, said: str, values: Values, kind: str, **options: object) -> Html:

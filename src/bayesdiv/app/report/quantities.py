@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayesdiv import metrics
 from bayesdiv.app.metric import number, percent
-from bayesdiv.app.report.markup import Columns, Html, chart, charts, rows, section
+from bayesdiv.app.report.markup import Columns, Html, Values, chart, charts, rows, section, thinned
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.tasks.regression import Regression
 
@@ -21,10 +21,13 @@ NAME = "numbers"
 
 def sections(known: Sequence[Tested]) -> list[Html]:
     """Errors of each run, and whether its intervals hold as many targets as they say."""
-    residuals, pits, risks = [], [], []
+    predicted, residuals, pits, risks = [], [], [], []
     for one in known:
         run, distance = one.run.name, cast(Regression, one.splits.task).to_distance
-        residuals += rows(_points(one, _thinned(one.y.argsort(stable=True))), run=run)
+        order = thinned(one.y.argsort(stable=True), MOST_POINTS)
+        points = rows(_points(one, order), run=run)
+        predicted.append(_predicted(one, points))
+        residuals += points
         counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
         middles = [(k + 0.5) / BINS for k in range(BINS)]
         columns: Columns = {"PIT": middles, "share of rows": (counts / len(one.y)).tolist()}
@@ -32,14 +35,14 @@ def sections(known: Sequence[Tested]) -> list[Html]:
         order = one.predictive.variance.argsort(stable=True)
         error = distance(one.predictive.mean - one.y)[order]
         count = torch.arange(1, len(order) + 1)
-        risk, kept = (error.square().cumsum(0) / count).sqrt(), _thinned(count.flip(0) - 1, 100)
-        columns = {"share answered": (count[kept] / len(order)).tolist()}
-        risks += rows({**columns, "RMSE": risk[kept].tolist()}, run=run)
+        curve = {"share answered": count / len(order)}
+        curve["RMSE"] = (error.square().cumsum(0) / count).sqrt()
+        risks += rows({name: thinned(each, 100).tolist() for name, each in curve.items()}, run=run)
     chance = 1.96 * math.sqrt((1 - 1 / BINS) / (BINS * len(known[0].y)))
     edges = [max(0.0, 1 / BINS + side * chance) for side in (-1, 1)]
     between = "95 % of the bins of a calibrated forecast are between the dashed lines"
     errors = charts(
-        *map(_predicted, known),
+        *predicted,
         chart("Residuals", "should scatter around 0 without a trend", residuals, "residuals"),
     )
     drawn = charts(
@@ -50,10 +53,6 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     return [section("Errors", errors), section("Intervals", drawn)]
 
 
-def _thinned(order: Tensor, most: int = MOST_POINTS) -> Tensor:
-    return order[:: math.ceil(len(order) / most)]
-
-
 def _points(one: Tested, order: Tensor) -> dict[str, list[float]]:
     units, (low, high) = cast(Regression, one.splits.task).to_units, one.interval
     found = {"predicted": one.predictive.mean, "actual": one.y, "low": low, "high": high}
@@ -61,16 +60,15 @@ def _points(one: Tested, order: Tensor) -> dict[str, list[float]]:
     return {"row": [one.places[k] for k in order], **drawn}
 
 
-def _predicted(one: Tested) -> Html:
-    columns = _points(one, _thinned(one.y.argsort(stable=True)))
+def _predicted(one: Tested, points: Values) -> Html:
     low, high = one.interval
     inside = ((low <= one.y) & (one.y <= high)).double().mean().item()
     width = cast(Regression, one.splits.task).to_distance(high - low).mean().item()
     said = f"{percent(inside)} of all targets inside, mean width {number(width)}"
-    if len(columns["row"]) < len(one.y):
-        said += f"; {len(columns['row'])} of {len(one.y):,} rows drawn"
+    if len(points) < len(one.y):
+        said += f"; {len(points)} of {len(one.y):,} rows drawn"
     title, x = f"Predicted against actual: {one.run.label}", f"actual {one.splits.target}"
-    return chart(title, said, rows(columns, run=one.run.name), "predicted", x=x)
+    return chart(title, said, points, "predicted", x=x)
 
 
 def calibration(forecasts: Forecasts) -> Html:
