@@ -130,19 +130,18 @@ class Predictive:
         wanted = self.conditional.batch_shape[1:] + self.conditional.event_shape
         if y.shape != wanted:
             raise ValueError(f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}")
-        if not self.discrete:
-            if y.isnan().any():
-                raise ValueError(f"targets must be numbers, got {int(y.isnan().sum())} NaN")
-            counts = quantiles.is_discrete(self.conditional)
-            wrong = y[(y < 0) | (y != y.floor())] if counts else y[:0]
-            if wrong.numel():
-                raise ValueError(f"targets must be counts 0, 1, 2, …, got {wrong[0]}")
+        rule, most = "targets must be counts 0, 1, 2, …", math.inf
+        if self.discrete:
+            most = self._each_probability.shape[-1] - 1
+            rule = f"labels must be integers from 0 to {most}"
+        elif y.isnan().any():
+            raise ValueError(f"targets must be numbers, got {int(y.isnan().sum())} NaN")
+        elif not quantiles.is_discrete(self.conditional):
             return y
-        classes = self._each_probability.shape[-1]
-        wrong = y[(y < 0) | (y >= classes) | (y != y.floor())] if y.dtype != torch.bool else y[:0]
+        wrong = y[(y < 0) | (y > most) | (y != y.long())]
         if wrong.numel():
-            raise ValueError(f"labels must be integers from 0 to {classes - 1}, got {wrong[0]}")
-        return y.long()
+            raise ValueError(f"{rule}, got {wrong[0]}")
+        return y.long() if self.discrete else y
 
     @cached_property
     def _each_probability(self) -> Tensor:  # (S, B, C)

@@ -22,7 +22,7 @@ from torch.distributions import (
 )
 
 from bayesdiv.calibration import Central, Intervals, Quantiles, Saved, Scaled, Sets
-from bayesdiv.calibration.conformal import rank, threshold
+from bayesdiv.calibration.conformal import threshold
 from bayesdiv.predictive import Predictive
 
 SCORES = [Scaled(), Quantiles(), Central()]
@@ -64,7 +64,7 @@ def inside(intervals: Intervals, predictive: Predictive, y: Tensor) -> Tensor:
 def test_the_rank_is_the_smallest_that_keeps_the_promise(count, level):
     """In whole per cent, so that the oracle needs no rounding."""
     percent = round(100 * level)
-    found = rank(count, level)
+    found = min(threshold(torch.arange(1.0, count + 1), level).item(), count + 1)
     assert 100 * found >= percent * (count + 1)
     assert 100 * (found - 1) < percent * (count + 1)
 

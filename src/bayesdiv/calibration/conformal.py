@@ -63,25 +63,18 @@ def _value(value: object) -> object:
     return torch.from_numpy(numbers) if numbers.ndim else numbers.item()
 
 
-def rank(count: int, level: float) -> int:
-    """Which of `count` ascending scores is the threshold: ⌈(count + 1) · level⌉, counted from 1.
-
-    The level counts as the decimal number that it is written as: 0.55 of 100 is 55, not 56.
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie inside (0, 1), got {level}")
-    return math.ceil((count + 1) * Fraction(repr(float(level))))
-
-
 def threshold(scores: Tensor, level: float) -> Tensor:
     """The conformal threshold of scores along their first axis; infinite where they are too few."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie inside (0, 1), got {level}")
     scores = scores.detach()
     if scores.isnan().any():
         raise ValueError(f"scores must be numbers, got {int(scores.isnan().sum())} NaN")
-    wanted = rank(len(scores), level)
-    if wanted > len(scores):
+    # The level counts as the decimal number that it is written as: 0.55 of 100 is 55, not 56.
+    rank = math.ceil((len(scores) + 1) * Fraction(repr(float(level))))
+    if rank > len(scores):
         return scores.new_full(scores.shape[1:], math.inf)
-    return scores.sort(0).values[wanted - 1]
+    return scores.sort(0).values[rank - 1]
 
 
 def thresholds_of(scores: Tensor, level: float, groups: Tensor | None) -> Tensor:
