@@ -23,10 +23,10 @@ class Likelihood(nn.Module):
         return None
 
 
-def joined(family: Callable[..., Distribution], *parts: Tensor) -> Distribution:
-    """A distribution per row: of one number, or of several that are independent."""
-    if parts[0].shape[-1] == 1:
-        return family(*(part.squeeze(-1) for part in parts), validate_args=False)
+def joined(family: Callable[..., Distribution], *parts: Tensor, axis: int = -1) -> Distribution:
+    """A distribution per row: of one number, or of several along an axis, independent."""
+    if parts[0].shape[axis] == 1:
+        return family(*(part.squeeze(axis) for part in parts), validate_args=False)
     return Independent(family(*parts, validate_args=False), 1, validate_args=False)
 
 
@@ -96,8 +96,7 @@ class Noisy(Likelihood):
 
     def scale_for(self, axes: int) -> Tensor:
         """The scale, its trials in line with those of outputs of which `axes` follow the trials."""
-        scale = softplus(self.rho)
-        return scale.reshape(*self.trials, *(1,) * axes) if self.trials else scale
+        return self.scale.reshape(*self.trials, *(1,) * axes)
 
 
 class Gaussian(Noisy):
@@ -199,12 +198,11 @@ class GaussianMixture(Spread):
         count = len(self.offsets)
         if outputs.shape[-1] % (3 * count):
             raise ValueError(f"outputs must be {3 * count} per target, got {outputs.shape[-1]}")
-        every = (part.unflatten(-1, (-1, count)) for part in outputs.chunk(3, -1))
-        loc, logits, rho = (part.movedim(-1, 0) for part in every)  # (components, …, targets) each
-        return joined(self._mixed, loc, logits, softplus(rho + self.shift) + self.smallest)
+        # (…, targets, components) each
+        loc, logits, rho = (part.unflatten(-1, (-1, count)) for part in outputs.chunk(3, -1))
+        return joined(self._mixed, loc, logits, softplus(rho + self.shift) + self.smallest, axis=-2)
 
-    def _mixed(self, *parts: Tensor, **kept: Any) -> Distribution:
-        loc, logits, scale = (part.movedim(0, -1) for part in parts)
+    def _mixed(self, loc: Tensor, logits: Tensor, scale: Tensor, **kept: Any) -> Distribution:
         each = Normal(loc + self.offsets, scale, **kept)
         return distributions.MixtureSameFamily(Categorical(logits=logits, **kept), each, **kept)
 

@@ -31,7 +31,6 @@ from bayesdiv.metrics.numbers import (
     coverage,
     crps,
     metric,
-    nearest,
     nll,
     pinball,
     pit,
@@ -41,6 +40,6 @@ from bayesdiv.metrics.numbers import (
 
 __all__ = ["HIGHEST", "LEVEL", "LOWEST", "NATS", "SHARE", "TABLE", "TARGET", "Metric", "accuracy"]
 __all__ += ["aurc", "auroc", "brier", "brier_parts", "confusion", "coverage", "crps", "ece"]
-__all__ += ["false_negative_rate", "metric", "nearest", "nll"]
+__all__ += ["false_negative_rate", "metric", "nll"]
 __all__ += ["outlier_aupr", "outlier_auroc", "outlier_false_alarms", "pinball", "pit"]
 __all__ += ["reliability", "risk_coverage", "rmse", "sharpness"]

@@ -30,21 +30,16 @@ class Metric(NamedTuple):
 TABLE: dict[str, Metric] = {}
 """Every metric that is one number, by the name of its function."""
 
+
+def _off_level(share: float) -> float:
+    return abs(share - LEVEL)
+
+
 Aim = tuple[str, Callable[[float], float]]
+AT_LEVEL: Aim = (f"next to {LEVEL} is best", _off_level)
 LOWEST: Aim = ("lowest is best", float)
 HIGHEST: Aim = ("highest is best", operator.neg)
 _Own = TypeVar("_Own", bound=Callable[..., Tensor])
-
-
-def nearest(level: float) -> Aim:
-    """The aim of a metric that should hit a value, such as coverage.
-
-    Examples:
-        >>> words, loss = nearest(0.9)
-        >>> words, min([0.8, 0.95], key=loss)
-        ('next to 0.9 is best', 0.95)
-    """
-    return f"next to {level} is best", lambda value: abs(value - level)
 
 
 def metric(title: str, unit: str, aim: Aim, explained: str) -> Callable[[_Own], _Own]:
@@ -179,7 +174,7 @@ def rmse(predictive: Predictive, y: Tensor) -> Tensor:
     return (predictive.mean - y).square().mean().sqrt()
 
 
-@metric("coverage", SHARE, nearest(LEVEL), "share of targets inside their 90 % interval")
+@metric("coverage", SHARE, AT_LEVEL, "share of targets inside their 90 % interval")
 def coverage(predictive: Predictive, y: Tensor, level: float = LEVEL) -> Tensor:
     """Share of targets inside their central interval; calibrated noise gives `level`.
 

@@ -92,12 +92,10 @@ def png(image: Tensor) -> bytes:
     """An image (channels, height, width), bytes or values from 0 to 1, as a PNG file."""
     from PIL import Image
 
-    as_bytes = (image.clamp(0, 1) * 255).round().to(torch.uint8)
-    levels = (as_bytes if image.is_floating_point() else image).cpu()
-    colour = levels.shape[0] == 3
-    pixels = levels.permute(1, 2, 0).numpy() if colour else levels[0].numpy()
+    levels = (image.clamp(0, 1) * 255).round() if image.is_floating_point() else image
+    pixels = levels.to(torch.uint8).cpu().permute(1, 2, 0).squeeze(-1)  # grey has no last axis
     content = io.BytesIO()
-    Image.fromarray(pixels).save(content, format="PNG")
+    Image.fromarray(pixels.numpy()).save(content, format="PNG")
     return content.getvalue()
 
 

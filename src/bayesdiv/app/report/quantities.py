@@ -95,12 +95,11 @@ def listed(one: Tested) -> tuple[dict[str, list[str]], dict[str, Tensor]]:
     """What is said of every row, and the orders in which rows are shown."""
     predictive, found = one.predictive, _points(one, torch.arange(len(one.y)))
     low, high, target = found["low"], found["high"], found["actual"]
-    inside = [a <= b <= c for a, b, c in zip(low, target, high, strict=True)]
-    outside = ["" if held else " (outside)" for held in inside]
+    ends = zip(low, target, high, strict=True)
     lines = {
         "predicted": [*map(number, found["predicted"])],
         "90 % interval": [f"{number(a)} to {number(b)}" for a, b in zip(low, high, strict=True)],
-        "target": [number(v) + out for v, out in zip(target, outside, strict=True)],
+        "target": [number(b) + ("" if a <= b <= c else " (outside)") for a, b, c in ends],
         **{name: [*map(number, part.tolist())] for name, part in parts(one).items()},
     }
     orders = {

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,17 +38,15 @@ def resamples(rows: int, seed: int = 0) -> Array:
 def scores(task: Task, predictive: Predictive, y: torch.Tensor, counts: Array) -> dict[str, Array]:
     """Each metric of all rows and then of every resample, (1 + resamples,), where known here."""
     # A metric is a function of means over rows, so that one product has all resamples.
-    if isinstance(task, Regression):
+    if not isinstance(task, Classification):
         low, high = predictive.interval(LEVEL)
-        squares = task.to_distance(predictive.mean - y).square()
+        squares = cast(Regression, task).to_distance(predictive.mean - y).square()
         logs = task.log_scale - predictive.log_prob(y).double()
         inside = ((low <= y) & (y <= high)).double()
         squared, nll, coverage = (
             counts @ each.numpy() / len(y) for each in (squares, logs, inside)
         )
         return {"rmse": np.sqrt(squared), "nll": nll, "coverage": coverage}
-    if not isinstance(task, Classification):
-        return {}
     sure, called = predictive.probabilities.double().max(1)
     right = (called == y).double()
     bins = torch.bucketize(sure, torch.arange(1, BINS).double() / BINS)
@@ -169,8 +167,6 @@ def _promised(mine: Mapping[str, Array], judged: bool) -> str:
         share, *around = map(percent, (mine["coverage"][0], low, high))
         held = f"Its 90 % intervals hold {share} of the targets ({' to '.join(around)})"
         return f"{held}{f': {side}' * judged}."
-    if "surplus" not in mine:
-        return ""
     gap, (low, high) = mine["surplus"][0], ends(mine["surplus"])
     side = "it is too sure" if low > 0 else "it could be surer" if high < 0 else "as it should be"
     points = " to ".join(f"{100 * end:.1f}" for end in (low, high))
