@@ -144,13 +144,11 @@ def _calibrated(one: Tested) -> tuple[str, bool]:
     """By what a run is calibrated, in words, and whether the rows of `one` can judge that."""
     parts, judged = [], True
     for each in calibrated.fitted(one.run.folder):
-        what = "rows that are not recorded"
-        if "rows" in each:
-            same = each["sha256"] == calibrated.digest(*one.part)
-            judged = judged and not same
-            source = Path(each["source"]).name if each["source"] else ""
-            which = f"{one.what} of {source}" if source else f"test {one.what}"
-            what = f"{'these very' if same else 'the'} {each['rows']:,} {which}"
+        same = each["sha256"] == calibrated.digest(*one.part)
+        judged = judged and not same
+        source = Path(each["source"]).name
+        which = f"{one.what} of {source}" if source else f"test {one.what}"
+        what = f"{'these very' if same else 'the'} {each['rows']:,} {which}"
         parts.append(f"{each['kind']}, fitted to {what}")
     said = f"It is calibrated ({'; '.join(parts)})." if parts else ""
     if not judged:
