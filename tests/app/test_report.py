@@ -334,6 +334,7 @@ def test_rows_whose_variance_overflows_are_the_most_unusual(made):
     fake = replace(one, run=replace(one.run, experiment=SimpleNamespace(predict=predict)))
     (_, *rows) = next(rows for _, rows in read(columns.unusual([fake])).tables)
     assert float(rows[-1][-1]) > 0.5
+    assert "nan" not in {row[2] for row in rows}
 
 
 def test_confusion_is_that_of_scikit_learn(made, pages):

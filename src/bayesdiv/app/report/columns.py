@@ -162,7 +162,7 @@ def unusual(known: Sequence[Tested]) -> Html:
         scores = {name: found.nan_to_num(torch.inf, torch.inf) for name, found in scores.items()}
         for name, found in scores.items():
             levels = torch.tensor([0.05, 0.5, 0.95], dtype=found.dtype)
-            low, middle, high = found.quantile(levels).tolist()
+            low, middle, high = found.quantile(levels, interpolation="nearest").tolist()
             values.append(
                 {"rows": name, "run": one.run.name, "low": low, "middle": middle, "high": high}
             )
