@@ -103,7 +103,7 @@ def plain_numbers(column: "Series", decimal: str, share: float, groups: str) -> 
     """A column of text with its numbers, and a unit, as Python writes them, if so many are."""
     import pandas as pd
 
-    if column.dtype.kind in "iufb" or words_for(column) != "string":
+    if words_for(column) != "string":
         return column
     number = re.compile(
         rf"(?P<open>\()?(?P<sign>[+\-−]?)\s?(?P<before>{_MONEY})?\s?(?P<minus>[\-−]?)"
@@ -165,10 +165,10 @@ def _read(path: str | Path, options: Mapping[str, object], written: Written) -> 
         raise DataError(f"{path} must be readable, got: {problem}") from problem
     except Exception as problem:  # of Arrow, zipfile, openpyxl and XML, of many kinds
         raise DataError(f"{path} must be {kind}, got: {problem}") from problem
-    frame = found.frame.reset_index(drop=True)
+    frame = found.frame.set_axis([str(name).strip() for name in found.frame.columns], axis=1)
     kinds.check_unique(frame.columns)
     ensure(len(frame), f"{path} must have rows, got none below its header")
-    return found._replace(frame=frame.set_axis([str(n).strip() for n in frame.columns], axis=1))
+    return found._replace(frame=frame.reset_index(drop=True))
 
 
 def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Read:
@@ -255,7 +255,7 @@ def _names(rows: list[list[str]], written: Written) -> tuple[list[str] | None, t
         )
     if written.header is False:
         return names, ()
-    kinds.check_unique(name for name in head if name)
+    kinds.check_unique(filter(None, map(str.strip, head)))
     return None, tuple(
         f"column {name!r} has leading zeros and is read as numbers; if it names something, give "
         f"--categories {name}"
