@@ -24,6 +24,7 @@ _NUMBERS = {"decimal", "floating", "integer", "mixed-integer-float"}
 _CATEGORIES = {"boolean", "categorical", "empty", "mixed-integer", "string", "mixed"}
 _UNIT = r"-?\d*\.?\d+(?:[eE][+-]?\d+)? ?([^\d\s.,()]{1,8})"
 FEW_ODD = 0.2  # a smaller share of values that are no numbers is taken for mistakes
+POINTS = " with decimal points, not decimal commas"
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,15 @@ class Numeric(Number):
 
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
-        found, missing, cells = [""] * len(column), column.isna().to_numpy(), column.tolist()
-        values = self.values(column)
+        found, cells, values = [""] * len(column), column.tolist(), self.values(column)
+        missing, commas = column.isna().to_numpy(), _with_commas(column)
         for row in np.flatnonzero(~_known(self, column)):
             rule = self.called + f" in {self.unit}" * bool(self.unit)
             got = "none" if missing[row] else repr(label_of(cells[row]))
             if not math.isnan(values[row]):
                 rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
+            elif commas[row] and self.called == "numbers":
+                rule += POINTS
             found[row] = f"column {self.name!r} must hold {rule}, got {got}"
         return found
 
@@ -99,8 +102,8 @@ class Dates(Numeric):
 
         how = self.format if self.format and words_for(column) == "string" else None
         times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
-        ticks = times.astype("datetime64[ns, UTC]").astype("int64")
-        return np.where(times.isna(), np.nan, ticks) / 86_400e9  # nanoseconds
+        days = (times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+        return np.asarray(days, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -179,9 +182,9 @@ def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
     return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
-def pointed(column: "Series") -> "Series":
-    """Text with its first comma as a decimal point."""
-    return column.astype(str).str.replace(",", ".", n=1, regex=False)
+def _with_commas(column: "Series") -> NDArray[np.bool_]:
+    """Which values are numbers if their first comma is a decimal point."""
+    return ~np.isnan(parsed(column.astype(str).str.replace(",", ".", n=1, regex=False)))
 
 
 def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
@@ -213,8 +216,8 @@ def check_text(column: "Series", remedy: str | None = None) -> None:
     """Complain of text that is numbers but for a few values, or for decimal commas."""
     wrong = _odd_ones(column)
     if wrong.mean() >= FEW_ODD:
-        still = np.isnan(parsed(pointed(column)))
-        wrong &= ~still if still.mean() < 0.5 else False
+        commas = _with_commas(column)
+        wrong &= commas if commas.mean() > 0.5 else False
     _refuse(column, wrong, remedy=remedy)
 
 
@@ -230,7 +233,7 @@ def without_odd_ones(column: "Series") -> "Series":
     """A column that is numbers but for a few values, with these missing; others as they are."""
     wrong = _odd_ones(column)
     few = wrong.any() and wrong.sum() < FEW_ODD * column.count()
-    if not few or not np.isnan(parsed(pointed(column[wrong]))).all():
+    if not few or _with_commas(column[wrong]).any():
         return column
     there = column.mask(wrong)
     return there if unit_of(there) else there.astype(float)
@@ -246,19 +249,17 @@ def _refuse(
     rule, value = f"column {column.name!r} must hold {called}", column.iloc[row]
     usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
     remedy = remedy or f"{usual} {column.name}"
-    if called == "numbers" and not np.isnan(parsed(pointed(column.iloc[[row]]))).any():
+    if called == "numbers" and _with_commas(column.iloc[[row]]).all():
         grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(value))
         either = " or, where commas group thousands, --decimal ." if grouped else ""
-        rule += " with decimal points, not decimal commas"
+        rule += POINTS
         remedy = f"give --decimal ,{either}"
     raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}: {remedy}")
 
 
-def _check_rows(kind: Numeric | OneHot, column: "Series") -> None:
-    """Complain of the first row that cannot be encoded."""
-    if isinstance(kind, Numeric):
-        _refuse(column, np.isnan(kind.values(column)) & ~_known(kind, column), kind.called)
-    for row, problem in enumerate(kind.problems(column)):
+def _check_rows(problems: Iterable[str]) -> None:
+    """Complain of the first row that has a problem."""
+    for row, problem in enumerate(problems):
         ensure(not problem, f"{problem} in row {row + 1}")
 
 
@@ -278,7 +279,7 @@ def codes_of(column: "Series", labels: tuple[str, ...]) -> NDArray[np.int64]:
     kind = OneHot(str(column.name), labels)
     codes = kind.raw(column)
     if not (codes >= 0).all():
-        _check_rows(kind, column)
+        _check_rows(kind.problems(column))
     return codes.astype(np.int64)
 
 
@@ -322,8 +323,8 @@ class Encoder:
         raw = np.column_stack([column.raw(used[column.name]) for column in self.columns])
         x: Tensor
         x, fine = Encoded(self.columns, self.shape)(torch.from_numpy(raw))
-        for column in self.columns if not fine.all() else ():
-            _check_rows(column, used[column.name])
+        if not fine.all():
+            _check_rows(self.problems(frame))
         return x
 
     def problems(self, frame: "DataFrame") -> list[str]:
@@ -340,11 +341,8 @@ class Encoder:
         return frame[list(self.names)]
 
     def to_json(self) -> dict[str, object]:
-        """Plain values for `json.dump`; no unit and nothing to fill are left out."""
-        usual = (("unit", ""), ("fill", None))
-        columns = [asdict(column).items() for column in self.columns]
-        entries = [{key: v for key, v in entry if (key, v) not in usual} for entry in columns]
-        return {"columns": entries, "shape": self.shape}
+        """Plain values for `json.dump`."""
+        return {"columns": [asdict(column) for column in self.columns], "shape": self.shape}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Encoder":

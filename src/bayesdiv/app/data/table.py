@@ -55,7 +55,7 @@ class Table:
     notes: tuple[str, ...] = ()  # on what was decided on the user's behalf
     groups: NDArray[np.int64] | None = None  # rows of the same number stay in one part
     timed: bool = False  # whether they are in order: the first are tested, the next validated
-    held: NDArray[np.bool_] | None = None  # which rows are the test part
+    held: int = 0  # how many of the last rows are the test part
     likelihood: str | None = None  # the word of one other than the task's usual
 
     @property
@@ -88,19 +88,24 @@ def checked(
         target = str(frame.columns[-1])
         notes.append(f"the target is the last column, {target!r}")
     target = known_column(target, frame, name)
-    frame, held = _joined(frame, tested, name)
+    held = 0 if tested is None else len(tested)
+    frame = frame.reset_index(drop=True) if tested is None else _joined(frame, tested, name)
     there = frame[target].notna().to_numpy()
     rule = f"target {target!r} must have a value in at least {FEWEST_ROWS} rows"
     ensure(there.sum() >= FEWEST_ROWS, f"{rule}, got {there.sum()} of {len(there)}")
-    frame, held, groups = frame[there], None if held is None else held[there], None
+    frame, held, groups = frame[there], int(there[len(there) - held :].sum()), None
     if apart is not None:
         groups = _groups(frame[known_column(apart.column, frame, name)], apart.kind)
         frame = frame.drop(columns=apart.column)
         notes.append(f"column {apart.column!r} splits the rows and is not an input")
     if not there.all():
         notes.append(f"rows left out, as their target {target!r} is missing: {(~there).sum()}")
+    if task is not Classification:
+        rule = f"target {target!r} must hold numbers or classes, got dates"
+        ensure(kind_of(frame[target]) is not Dates, f"{rule}: choose another --target")
+        columns.check_text(frame[target], "correct or remove that row")
     found = task or _task_of(frame[target], notes)
-    _check_target(frame[target], found)
+    found.check(frame[target])
     frame = _filled(frame, target, notes) if impute else frame
     _check(frame, target, impute)
     if found is not Classification and kind_of(frame[target]) is Numeric:
@@ -124,19 +129,14 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
         ensure(not infinite, f"{rule}leave the column out with --drop {name}")
 
 
-def _joined(
-    frame: "DataFrame", tested: "DataFrame | None", name: str
-) -> tuple["DataFrame", NDArray[np.bool_] | None]:
-    """The rows of both files, and which are those of the second."""
+def _joined(frame: "DataFrame", tested: "DataFrame", name: str) -> "DataFrame":
+    """The rows of both files, those to test on last."""
     import pandas as pd
 
-    if tested is None:
-        return frame.reset_index(drop=True), None
     absent = [column for column in frame.columns if column not in tested.columns]
     rule = f"the file to test on must have the columns of {name}"
     ensure(not absent, f"{rule}, got none named {quoted(absent)}")
-    held = np.arange(len(frame) + len(tested)) >= len(frame)
-    return pd.concat([frame, tested[list(frame.columns)]]), held
+    return pd.concat([frame, tested[list(frame.columns)]])
 
 
 def _groups(column: "Series", by: str) -> NDArray[np.int64]:
@@ -151,22 +151,12 @@ def _groups(column: "Series", by: str) -> NDArray[np.int64]:
     return np.unique(-times, return_inverse=True)[1].astype(np.int64)
 
 
-def _check_target(column: "Series", task: type[Task]) -> None:
-    """Complain of a target that is not one of its task."""
-    if task is not Classification:
-        rule = f"target {column.name!r} must hold numbers or classes, got dates"
-        ensure(kind_of(column) is not Dates, f"{rule}: choose another --target")
-        columns.check_text(column, "correct or remove that row")
-    task.check(column)
-
-
 def _task_of(column: "Series", notes: list[str]) -> type[Task]:
     """The task of a target, with a note where it could be another."""
     # A column with missing values may have one of pandas' own types for whole numbers.
     whole = column.dtype.kind in "iu" or column.dtype.name.lstrip("U").startswith(("Int", "bool"))
     rows = column.value_counts()
     if kind_of(column) is OneHot:
-        columns.check_text(column, "correct or remove that row")
         return Classification
     if not whole or len(rows) > MOST_CLASSES:
         return Regression
@@ -212,9 +202,7 @@ def _without(
     return kept.drop(columns=empty)
 
 
-def _repeats(
-    frame: "DataFrame", held: NDArray[np.bool_] | None, notes: list[str]
-) -> NDArray[np.int64] | None:
+def _repeats(frame: "DataFrame", held: int, notes: list[str]) -> NDArray[np.int64] | None:
     """Groups of equal rows, unless there are none or most rows have an equal."""
     numbered = frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup()
     groups: NDArray[np.int64] = numbered.to_numpy()
@@ -223,7 +211,8 @@ def _repeats(
         said = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
         notes += [said] if more else []
         return None
-    shared = 0 if held is None else np.isin(groups[held], groups[~held]).sum()
+    others, tested = np.split(groups, [len(groups) - held])
+    shared = np.isin(tested, others).sum()
     note = f"rows to test on that are among the others too: {shared}"
     notes.append(note if shared else f"rows that repeat another: {more}, kept with it in one part")
     return groups
@@ -266,18 +255,17 @@ def split(table: Table, *, seed: int = 0, test: float = 0.2, validation: float =
     rule = "test must be above 0, validation at least 0 and their sum below 1"
     ensure(test > 0 and validation >= 0 and test + validation < 1, f"{rule}, got {sizes}")
     features, targets = table.features, table.frame[table.target]
-    every = np.arange(len(targets))
-    free, held = (every, None) if table.held is None else (every[~table.held], every[table.held])
+    free, held = np.split(np.arange(len(targets)), [len(targets) - table.held])
     order, counts, fewest = _order(table, free, seed)
-    shares = (test if held is None else 0.0, validation)
+    shares = (0.0 if table.held else test, validation)
     wanted = [max(1, round(len(free) * share)) if share else 0 for share in shares]
     # Whole groups: a part ends with the group that its last row is in.
     ends = np.concatenate([[0], np.cumsum(counts)])
     tested, *others = np.split(order, ends[np.searchsorted(ends, np.cumsum(wanted))])
     rule = f"the training part must have at least {fewest} of {len(order)} rows"
     ensure(len(others[1]) >= fewest, f"{rule}, got {len(others[1])} with {sizes}")
-    drawn = [others[1], others[0], tested if held is None else held]
-    rows, notes = _encodable(features, drawn, table.timed or held is not None)
+    drawn = [others[1], others[0], held if table.held else tested]
+    rows, notes = _encodable(features, drawn, table.timed or table.held > 0)
     encoder = table.encoder or Encoder.fit(features.iloc[rows[0]])
     constant = [name for name in features.columns if name not in encoder.names]
     if constant:
