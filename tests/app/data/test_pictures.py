@@ -212,7 +212,7 @@ def test_pictures_beyond_the_ceiling_lie_in_a_file(album, monkeypatch):
     wanted = load(album, size=8)
     monkeypatch.setattr(images, "CEILING", 100)
     found = load(album, size=8)
-    assert isinstance(images.room(3, 8), np.memmap)
+    assert isinstance(images.room((3, 3, 8, 8)), np.memmap)
     for part, other in zip(found.parts, wanted.parts, strict=True):
         assert torch.equal(part.x, other.x)
 

@@ -136,7 +136,9 @@ def test_an_unreadable_file_is_refused(tmp_path, monkeypatch):
         read(path)
 
 
-@pytest.mark.parametrize("content", ["a,b,a\n1,2,3\n", "\na, b,a\n1,2,3\n", "a ,b,a\n1,2,3\n", "\ufeffa;b;a\n1;2;3\n"])
+@pytest.mark.parametrize(
+    "content", ["a,b,a\n1,2,3\n", "\na, b,a\n1,2,3\n", "a ,b,a\n1,2,3\n", "\ufeffa;b;a\n1;2;3\n"]
+)
 def test_duplicate_column_names_of_a_csv_file_are_refused(tmp_path, content):
     with pytest.raises(DataError, match="names must differ, got 'a' more than once"):
         read(text(tmp_path, content))

@@ -100,23 +100,19 @@ class Images:
         return replace(self, images=found, labels=labels, batch=batch)
 
 
-def room(count: int, size: int) -> NDArray[np.uint8]:
-    """An array for so many images; beyond the ceiling it lies in a file without a name."""
-    shape = (count, 3, size, size)
+def room(shape: Sequence[int]) -> NDArray[np.uint8]:
+    """An array for images of this shape; beyond the ceiling it lies in a file without a name."""
     if math.prod(shape) <= CEILING:
         return np.zeros(shape, np.uint8)
     with tempfile.TemporaryFile() as file:  # its mapping outlives it
-        return np.memmap(file, np.uint8, "w+", shape=shape)
+        return np.memmap(file, np.uint8, "w+", shape=tuple(shape))
 
 
 def gathered(x: Tensor, rows: Tensor) -> Tensor:
     """Some images as their own tensor, in memory or, if they are many bytes, in a file."""
-    if x.dtype != torch.uint8 or x.is_cuda or len(rows) * x[0].numel() <= CEILING:
+    if x.dtype != torch.uint8 or x.is_cuda:
         return x[rows]
-    found = torch.from_numpy(room(len(rows), x.shape[-1]))
-    for first in range(0, len(rows), AT_A_TIME):
-        found[first : first + AT_A_TIME] = x[rows[first : first + AT_A_TIME]]
-    return found
+    return torch.index_select(x, 0, rows, out=torch.from_numpy(room((len(rows), *x.shape[1:]))))
 
 
 def check_fold(number: int) -> None:
@@ -192,6 +188,8 @@ def _labelled(
     path: Path, files: list[Path], names: list[str], target: str, size: int | None, skip: bool
 ) -> Images:
     """Pictures with the names of their classes; broken ones may be left out."""
+    import pandas as pd
+
     x, problems = decoded(files, SIZE if size is None else size)
     broken = [problem for problem in problems if problem]
     why = next(iter(broken), "")
@@ -200,19 +198,17 @@ def _labelled(
     ensure(not none, f"{path.name} must have a picture that can be read, got: {why}")
     good = [k for k, problem in enumerate(problems) if not problem]
     x = gathered(x, torch.tensor(good)) if broken else x
-    classes = sorted({names[k] for k in good})
-    labels = torch.tensor([classes.index(names[k]) for k in good])
+    classes, labels = np.unique([names[k] for k in good], return_inverse=True)
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
     above = path if path.is_dir() else path.parent
     inside = tuple(files[k].as_posix().removeprefix(f"{above.as_posix()}/") for k in good)
     # Six like parts of every class at random: 0 is tested on, 1 to 5 are the folds.
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    order = order[labels[order].argsort(stable=True)]
-    first = torch.searchsorted(labels[order], labels[order])
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).numpy()
+    place = pd.Series(labels[order], order).groupby(labels[order]).cumcount().sort_index()
     # The fewest pictures of a class are all trained on in the first fold.
-    place = (torch.arange(len(labels)) - first + 2) % (FOLDS + 1)
-    batch = torch.empty_like(place).index_put_((order,), place)
-    return Images(x, labels, tuple(classes), batch, path.name, notes, target, inside)
+    batch = torch.tensor((place + 2) % (FOLDS + 1))
+    about = (tuple(classes.tolist()), batch, path.name, notes, target, inside)
+    return Images(x, torch.from_numpy(labels), *about)
 
 
 def decoded(files: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
@@ -224,7 +220,7 @@ def decoded(files: Sequence[Path], size: int) -> tuple[Tensor, list[str]]:
 
     require("PIL")
     ensure(8 <= size <= 1024, f"size must lie between 8 and 1024 pixels, got {size}")
-    x = room(len(files), size)
+    x = room((len(files), 3, size, size))
     problems: list[str] = []
     parts = [files[k : k + AT_A_TIME] for k in range(0, len(files), AT_A_TIME)]
     with warnings.catch_warnings(), ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:

@@ -56,8 +56,8 @@ def load(
         >>> load("breast_cancer").task
         Classification(classes=('benign', 'malignant'))
     """
-    source = opened(name_or_path, **reading)
-    return parted(source, seed=seed, noise=noise, test=test, validation=validation)
+    how: Any = {"seed": seed, "noise": noise, "test": test, "validation": validation}
+    return parted(opened(name_or_path, **reading), **how)
 
 
 def opened(
@@ -91,19 +91,17 @@ def opened(
     """
     path, drop = Path(name_or_path), tuple(drop)
     seen: Any = {"size": size, "skip_broken": skip_broken}
-    tables: dict[str, object]  # have these options
-    tables = {"drop": drop, "test": tested_on, "split": apart, "task": task}
+    given = {"target": target, "task": task, "drop": drop, "test": tested_on, "split": apart}
+    given |= {"likelihood": likelihood, "pictures": pictures}
     if path.is_dir():
         from bayesdiv.app.data.images import folder
 
-        more = {"target": target, "likelihood": likelihood, "pictures": pictures}
-        _left_out(path.name, tables | more)
+        _left_out(path.name, given)
         return folder(path, **seen)
     if not (path.suffix or path.exists()):
         known = _known(str(name_or_path))
         own = (known.task, known.target) if isinstance(known, Table) else ()
-        told = tables | {"target": target}
-        _left_out(known.name, {name: v for name, v in told.items() if v not in own})
+        _left_out(known.name, given, likelihood, *own)
         return under(known, likelihood)
     excel = written is None or written.sheet is None or path.suffix.lower() == ".xlsx"
     ensure(excel, f"sheet is for an Excel file (.xlsx), got {path.name}: leave it out")
@@ -112,7 +110,7 @@ def opened(
     if pictures is not None:
         from bayesdiv.app.data.images import of_table
 
-        _left_out(path.name, tables | {"likelihood": likelihood})
+        _left_out(path.name, given, target, pictures)
         return of_table(found.frame, pictures, target or there[-1], path, **seen)
     # Some columns to drop may be named together: a,b.
     parts = ([name] if name in there else name.split(",") for name in drop)
@@ -125,9 +123,10 @@ def opened(
     return under(replace(table, notes=found.notes + table.notes), likelihood)
 
 
-def _left_out(name: str, options: Mapping[str, object]) -> None:
-    """Complain of options that some data do not have."""
-    got = ", ".join(f"{option}={value!r}" for option, value in options.items() if value)
+def _left_out(name: str, options: Mapping[str, object], *fine: object) -> None:
+    """Complain of options that some data do not have, but for values that are fine."""
+    wrong = {option: value for option, value in options.items() if value and value not in fine}
+    got = ", ".join(f"{option}={value!r}" for option, value in wrong.items())
     rule = "target, task, drop, test and split must be left out for the data set"
     ensure(not got, f"{rule} {name!r}, got {got}")
 
