@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import ensure
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 
 NETS = ("conv", "resnet18", "resnet20", "resnet20_frn")
@@ -215,12 +215,6 @@ class Conv:
     outputs: int
     channels: tuple[int, int] = (16, 32)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        object.__setattr__(self, "channels", tuple(self.channels))
-        if len(self.shape) != 3 or min(self.shape[1:]) < 4:
-            raise ValueError(f"shape must be channels and at least 4×4 pixels, got {self.shape}")
-
     def build(self) -> nn.Sequential:
         """The network, its weights drawn at random."""
         depth, height, width = self.shape
@@ -282,14 +276,11 @@ class Pictured:
 
 def begin_with(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put the weights of another network of this kind in place; the last layer may be another's."""
-    own = network.state_dict()
-    known = {name: weights[name] for name in own if name in weights}
-    fits = {name for name, value in known.items() if value.shape == own[name].shape}
-    wrong = [name for name in own if name not in fits and not name.startswith(LAST)]
-    if wrong:
-        got = tuple(known[wrong[0]].shape) if wrong[0] in known else "none"
-        raise DataError(
-            f"pretrained weights must be those of this --net: {wrong[0]} must have the shape "
-            f"{tuple(own[wrong[0]].shape)}, got {got}"
-        )
-    network.load_state_dict({name: known[name] for name in fits}, strict=False)
+    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    given = {name: tuple(value.shape) for name, value in weights.items()}
+    for name, shape in wanted.items():
+        fits = name.startswith(LAST) or given.get(name) == shape
+        rule = f"pretrained weights must be those of this --net: {name} must have the shape {shape}"
+        ensure(fits, f"{rule}, got {given.get(name, 'none')}")
+    fitting = {name: weights[name] for name in wanted if given.get(name) == wanted[name]}
+    network.load_state_dict(fitting, strict=False)

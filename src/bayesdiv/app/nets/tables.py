@@ -35,7 +35,6 @@ class MLP:
     hidden: tuple[int, ...] = (50,)  # units of each hidden layer
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
         if min(self.inputs, self.outputs, *self.hidden) < 1:
             raise ValueError(f"every layer must have at least one unit, got {self}")
 

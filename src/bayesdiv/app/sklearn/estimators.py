@@ -132,15 +132,11 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """Means of the targets, and their standard deviations if asked."""
-        found = self.predictive(X)
-        mean = self._shaped(found.mean)
-        if not return_std:
-            return mean
-        # The squares of standard deviations may overflow in the units of the target, or vanish.
-        each, unit = found.marginals, torch.from_numpy(self._targets.scale)
-        means, noise = each.mean / unit, each.stddev / unit
-        scale = unit * (means.var(0, correction=0) + noise.square().mean(0)).sqrt()
-        return mean, self._shaped(scale)
+        found = super().predictive(X)
+        loc, scale = (torch.from_numpy(part) for part in self._targets[:2])
+        mean = self._shaped(loc + scale * found.mean)
+        # Squares of standard deviations may overflow in the units of the target, or vanish.
+        return (mean, self._shaped(scale * found.variance.sqrt())) if return_std else mean
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[Floats, Floats]:
         """Lower and upper ends of intervals that hold a target with this probability.
