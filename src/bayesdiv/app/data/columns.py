@@ -5,7 +5,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,15 +33,13 @@ class Numeric(Number):
 
     called: ClassVar[str] = "numbers"
 
-    @classmethod
-    def fit(cls, column: "Series") -> "Numeric | None":
-        """Mean and standard deviation (by 1/N) of the rows; None where they are constant."""
+    def fit(self, column: "Series") -> "Numeric | None":
+        """With mean and standard deviation (by 1/N) of the rows; None where they are constant."""
         there = column.dropna()
         if not len(there):
             return None
-        how = cls.learned(there)
-        values = cls(str(column.name), 0.0, 1.0, **how).values(there)
-        _refuse(there, np.isnan(values), cls.called)
+        values = self.values(there)
+        _refuse(there, np.isnan(values), self.called)
         with np.errstate(over="ignore", invalid="ignore"):
             loc, scale, width = float(values.mean()), float(values.std()), np.ptp(values)
         rule = f"column {column.name!r} must have a finite standard deviation, got values of "
@@ -50,12 +48,7 @@ class Numeric(Number):
         if scale == 0 or not width > 10 * np.finfo(np.float64).eps * np.abs(values).max():
             return None
         fill = float(np.median(values)) if len(there) < len(column) else None
-        return cls(str(column.name), loc, scale, **how, fill=fill)
-
-    @classmethod
-    def learned(cls, column: "Series") -> dict[str, Any]:
-        """What there is to know about the way in which these values are written."""
-        return {"unit": unit_of(column) or ""}
+        return replace(self, loc=loc, scale=scale, fill=fill)
 
     def values(self, column: "Series") -> NDArray[np.float64]:
         """The column as floats, NaN where a value is not a number or has another unit."""
@@ -92,10 +85,6 @@ class Dates(Numeric):
     format: str = ""
     called: ClassVar[str] = "dates"
 
-    @classmethod
-    def learned(cls, column: "Series") -> dict[str, Any]:
-        return {"format": format_of(column)[0] if words_for(column) == "string" else ""}
-
     def values(self, column: "Series") -> NDArray[np.float64]:
         """Days since 1970, NaN where a value is not a date of the format."""
         import pandas as pd
@@ -110,15 +99,14 @@ class Dates(Numeric):
 class OneHot(Category):
     """The categories of training rows; where these had gaps, the commonest fills all."""
 
-    @classmethod
-    def fit(cls, column: "Series") -> "OneHot | None":
-        """The categories of the rows; None where they are constant."""
+    def fit(self, column: "Series") -> "OneHot | None":
+        """With the categories of the rows; None where they are constant."""
         there = column.dropna()
         categories = labels_of(there)
         if len(categories) < 2:
             return None
         fill = there.map(label_of).mode().iloc[0] if len(there) < len(column) else None
-        return cls(str(column.name), categories, fill=fill)
+        return replace(self, categories=categories, fill=fill)
 
     def problems(self, column: "Series") -> list[str]:
         rule = f"column {self.name!r} must have one of the training rows' values "
@@ -187,21 +175,24 @@ def _with_commas(column: "Series") -> NDArray[np.bool_]:
     return ~np.isnan(parsed(column.astype(str).str.replace(",", ".", n=1, regex=False)))
 
 
-def kind_of(column: "Series") -> type[Numeric] | type[OneHot]:
-    """How a column without missing values can be encoded."""
-    found = words_for(column)
+def kind_of(column: "Series") -> Numeric | OneHot:
+    """How a column without missing values can be encoded, by moments or categories to be fitted."""
+    found, name = words_for(column), str(column.name)
     if found in _NUMBERS:
-        return Numeric
+        return Numeric(name)
     if found in _DATES:
-        return Dates
+        return Dates(name)
     plain = (str, int, float, bool, np.generic)
     objects = found == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
     rule = f"column {column.name!r} must hold numbers or categories, got {found}"
     fine = found in _CATEGORIES and not objects
     ensure(fine, f"{rule}: drop it with --drop {column.name}")
     if found != "string" or column.dtype.name == "category":
-        return OneHot
-    return Numeric if unit_of(column) else Dates if format_of(column) else OneHot
+        return OneHot(name, ())
+    if unit := unit_of(column):
+        return Numeric(name, unit=unit)
+    formats = format_of(column)
+    return Dates(name, format=formats[0]) if formats else OneHot(name, ())
 
 
 def numbers_of(column: "Series") -> NDArray[np.float64]:
@@ -223,7 +214,8 @@ def check_text(column: "Series", remedy: str | None = None) -> None:
 
 def _odd_ones(column: "Series") -> NDArray[np.bool_]:
     """Which values of a column of text, some of them numbers, are none."""
-    if column.dtype.name in ("bool", "boolean", "category") or kind_of(column) is not OneHot:
+    plain = column.dtype.name in ("bool", "boolean", "category")
+    if plain or isinstance(kind_of(column), Numeric):
         return np.zeros(len(column), dtype=bool)
     bare = column.map(lambda value: value.partition(" ")[0] if isinstance(value, str) else value)
     return np.isnan(parsed(bare)) & np.asarray(column.notna(), dtype=np.bool_)

@@ -102,13 +102,13 @@ def checked(
         notes.append(f"rows left out, as their target {target!r} is missing: {(~there).sum()}")
     if task is not Classification:
         rule = f"target {target!r} must hold numbers or classes, got dates"
-        ensure(kind_of(frame[target]) is not Dates, f"{rule}: choose another --target")
+        ensure(not isinstance(kind_of(frame[target]), Dates), f"{rule}: choose another --target")
         columns.check_text(frame[target], "correct or remove that row")
     found = task or _task_of(frame[target], notes)
     found.check(frame[target])
     frame = _filled(frame, target, notes) if impute else frame
     _check(frame, target, impute)
-    if found is not Classification and kind_of(frame[target]) is Numeric:
+    if found is not Classification and isinstance(kind_of(frame[target]), Numeric):
         frame = frame.assign(**{target: columns.numbers_of(frame[target])})
     notes += _notes_on(frame.drop(columns=target))
     timed = apart is not None and apart.kind == "time"
@@ -124,7 +124,8 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
     for name, column in frame.items():
         if name != target:
             columns.check_text(column)
-        infinite = kind_of(column) is Numeric and np.isinf(columns.parsed(column)).any()
+        number = isinstance(kind_of(column), Numeric)
+        infinite = number and np.isinf(columns.parsed(column)).any()
         rule = f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
         ensure(not infinite, f"{rule}leave the column out with --drop {name}")
 
@@ -145,10 +146,9 @@ def _groups(column: "Series", by: str) -> NDArray[np.int64]:
         codes: NDArray[np.int64] = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
     kind = kind_of(column)
-    if column.isna().any() or not issubclass(kind, Numeric):
+    if column.isna().any() or not isinstance(kind, Numeric):
         raise DataError(f"column {column.name!r} must hold a date or a number in every row")
-    times = kind(str(column.name), 0.0, 1.0, **kind.learned(column)).values(column)
-    return np.unique(-times, return_inverse=True)[1].astype(np.int64)
+    return np.unique(-kind.values(column), return_inverse=True)[1].astype(np.int64)
 
 
 def _task_of(column: "Series", notes: list[str]) -> type[Task]:
@@ -156,7 +156,7 @@ def _task_of(column: "Series", notes: list[str]) -> type[Task]:
     # A column with missing values may have one of pandas' own types for whole numbers.
     whole = column.dtype.kind in "iu" or column.dtype.name.lstrip("U").startswith(("Int", "bool"))
     rows = column.value_counts()
-    if kind_of(column) is OneHot:
+    if isinstance(kind_of(column), OneHot):
         return Classification
     if not whole or len(rows) > MOST_CLASSES:
         return Regression
@@ -231,17 +231,16 @@ def known_column(column: str, frame: "DataFrame", name: str) -> str:
 def _notes_on(features: "DataFrame") -> Iterator[str]:
     """Notes on columns that may be misread; text with too many categories is refused."""
     kinds = {name: kind_of(features[name].dropna()) for name in features.columns}
-    different = {name: features[name].nunique() for name, k in kinds.items() if k is OneHot}
-    most = min(MOST_CATEGORIES, len(features) / 2)
-    odd = [name for name, count in different.items() if count > most]
-    if odd:
+    different = features[[n for n, kind in kinds.items() if isinstance(kind, OneHot)]].nunique()
+    odd = different.index[different > min(MOST_CATEGORIES, len(features) / 2)]
+    if len(odd):
         rule = f"column {odd[0]!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
         got = f"the rows, got {different[odd[0]]} in {len(features)} rows"
         raise DataError(f"{rule}{got}: drop it with --drop {','.join(odd)}")
     for name, column in features.items():
         if different.get(name, 0) > MOST_CLASSES:
             yield f"column {name!r} holds text: each of its {different[name]} values is a column"
-        if kinds[name] is Dates and len(found := columns.format_of(column)) > 1:
+        if isinstance(kinds[name], Dates) and len(found := columns.format_of(column)) > 1:
             said = "if the day comes first, write them as year-month-day"
             yield f"column {name!r} holds dates, read as {found[0]}; {said}"
         if column.dtype.kind in "iu" and (np.diff(column.to_numpy()) == 1).all():
@@ -309,7 +308,7 @@ def _encodable(features: "DataFrame", rows: Rows, fixed: bool) -> tuple[Rows, tu
         trained = column.iloc[rows[0]]
         if not trained.isna().any():
             known &= column.notna().to_numpy()
-        if kind_of(trained.dropna()) is OneHot:
+        if isinstance(kind_of(trained.dropna()), OneHot):
             known &= (column.isin(trained) | column.isna()).to_numpy(dtype=bool)
     if known.all():
         return rows, ()

@@ -45,13 +45,13 @@ class Regression:
     @classmethod
     def check(cls, target: "Series") -> None:
         got = f"got {label_of(target.iloc[0])!r} in {target.name!r}"
-        numbers = kind_of(target) is Numeric
+        numbers = type(kind_of(target)) is Numeric
         ensure(numbers, f"the target of {cls.called} must hold numbers, {got}")
 
     @classmethod
     def fit(cls, target: "Series", likelihood: str | None = None) -> Self:
         """The task with its units, from training targets; a likelihood other than the usual."""
-        varies = Numeric.fit(target) is not None or cls.usual != Regression.usual
+        varies = kind_of(target).fit(target) is not None or cls.usual != Regression.usual
         rule = f"target {target.name!r} must vary in the training rows"
         ensure(varies, f"{rule}, got {target.iloc[0]} in all")
         values = numbers_of(target)[:, None]
