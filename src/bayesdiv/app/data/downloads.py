@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from bayesdiv.app.data.splits import DataError
+from bayesdiv.app.data.splits import DataError, ensure
 from bayesdiv.app.extra import quiet, require
 
 DATA = "BAYESDIV_DATA"
@@ -19,8 +19,7 @@ def data_folder() -> Path | None:
     if not named:
         return None
     folder = Path(named).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"{DATA} must name a folder that exists, got {named}")
+    ensure(folder.is_dir(), f"{DATA} must name a folder that exists, got {named}")
     return folder
 
 

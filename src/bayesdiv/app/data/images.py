@@ -122,17 +122,12 @@ def check_fold(number: int) -> None:
 
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
     """The pictures of a folder with one folder per class, scaled to `size` pixels, 64 if None."""
-    return _labelled(path, *listed(path), CLASS, size, skip_broken)
-
-
-def listed(path: Path) -> tuple[list[Path], list[str]]:
-    """The pictures below the class folders of a folder, in order, and the class of each."""
     kinds = sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
-    found = [(file, kind.name) for kind in kinds for file in below(kind)]
+    found = {file: kind.name for kind in kinds for file in below(kind)}
     rule = "a folder of pictures must hold one folder per class, two at least with pictures in them"
     got = f"{path} with {len(found)} pictures in {len(kinds)} folders"
-    ensure(len({name for _, name in found}) > 1, f"{rule}, got {got}")
-    return [file for file, _ in found], [name for _, name in found]
+    ensure(len(set(found.values())) > 1, f"{rule}, got {got}")
+    return _labelled(path, list(found), list(found.values()), CLASS, size, skip_broken)
 
 
 def below(path: Path) -> list[Path]:

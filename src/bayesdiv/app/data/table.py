@@ -317,11 +317,11 @@ def _encodable(features: "DataFrame", rows: Rows, fixed: bool) -> tuple[Rows, tu
     rule = "validation and test must have rows whose categories training rows have, got "
     got = f"{len(validation)} and {len(test)} such rows: drop columns with many rare values"
     ensure(len(test) and (len(validation) or not len(rows[1])), f"{rule}{got} with --drop")
-    if fixed:
-        note = "rows left out, as no training row has their category or gap"
-        return [rows[0], validation, test], (f"{note}: {len(moved)}",)
-    note = "rows moved to the training part, as only they have some category"
-    return [np.concatenate([rows[0], moved]), validation, test], (f"{note}: {len(moved)}",)
+    trained, note = rows[0], "rows left out, as no training row has their category or gap"
+    if not fixed:
+        trained = np.concatenate([trained, moved])
+        note = "rows moved to the training part, as only they have some category"
+    return [trained, validation, test], (f"{note}: {len(moved)}",)
 
 
 def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:

@@ -90,7 +90,7 @@ def read(name: str) -> Table:
     ensure(name in SETS, f"a public table must be one of {', '.join(SETS)}, got {name!r}")
     known = SETS[name]
     folder = data_folder()
-    names = dict.fromkeys((known.csv, f"{known.name}.csv"))
+    names = (known.csv, f"{known.name}.csv")
     places = [folder / place / each for place in ("uci", ".") for each in names] if folder else []
     path = next((place for place in places if place.is_file()), None)
     values = _downloaded(known) if path is None else _from_csv(known, path)

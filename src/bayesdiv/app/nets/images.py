@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from itertools import pairwise
 
 import torch
@@ -46,22 +46,15 @@ class FilterResponseNorm(nn.Module):
         return torch.addcmul(self.bias[:, None, None], x, factor).to(x.dtype)
 
 
-class Norm(StrEnum):
-    """What follows each convolution, and the activation that goes with it."""
+class Norm(Enum):
+    """What follows a convolution of so many channels, and the activation that goes with it."""
 
-    NONE = "none"
-    BATCH = "batch"
-    FILTER_RESPONSE = "filter_response"
+    NONE = nn.Identity, nn.ReLU
+    BATCH = nn.BatchNorm2d, nn.ReLU
+    FILTER_RESPONSE = FilterResponseNorm, nn.SiLU  # swish
 
-    def layer(self, channels: int) -> nn.Module:
-        """The layer after a convolution of so many channels."""
-        if self is Norm.NONE:
-            return nn.Identity()
-        return nn.BatchNorm2d(channels) if self is Norm.BATCH else FilterResponseNorm(channels)
-
-    def activation(self) -> nn.Module:
-        """Swish after filter response norm, ReLU elsewhere."""
-        return nn.SiLU() if self is Norm.FILTER_RESPONSE else nn.ReLU()
+    def __init__(self, layer: type[nn.Module], activation: type[nn.Module]) -> None:
+        self.layer, self.activation = layer, activation
 
 
 @dataclass(frozen=True)
