@@ -69,12 +69,7 @@ class Dataset:
     columns: tuple[str, ...]  # features, then the target
     checksum: str
     source: Source | None  # in the archive; None where no public address has it
-    file: str = ""  # its name in a folder of one's own, without .csv, if that is not `name`
-
-    @property
-    def csv(self) -> str:
-        """The file to look for in a folder of one's own."""
-        return f"{self.file or self.name}.csv"
+    csv: str  # its file in a folder of one's own
 
 
 def read(name: str) -> Table:
@@ -90,7 +85,7 @@ def read(name: str) -> Table:
     ensure(name in SETS, f"a public table must be one of {', '.join(SETS)}, got {name!r}")
     known = SETS[name]
     folder = data_folder()
-    names = (known.csv, f"{known.name}.csv")
+    names = (known.csv, f"{name}.csv")
     places = [folder / place / each for place in ("uci", ".") for each in names] if folder else []
     path = next((place for place in places if place.is_file()), None)
     values = _downloaded(known) if path is None else _from_csv(known, path)
@@ -165,6 +160,7 @@ def records(text: str) -> dict[str, Dataset]:
         columns, source = tuple(record.pop("columns")), record.pop("source", None)
         if source is not None:
             source = Source(**{"columns": range(len(columns)), **source})
+        record["csv"] = f"{record.pop('file', name)}.csv"
         found[name] = Dataset(name, columns=columns, source=source, **record)
     return found
 
