@@ -130,6 +130,13 @@ def test_rows_of_the_test_file_that_are_trained_on_are_noted(tmp_path):
         load(tmp_path / "train.csv", target="y", tested_on=tmp_path / "less.csv")
 
 
+def test_a_file_to_test_on_without_any_target_is_refused(tmp_path):
+    rows().to_csv(tmp_path / "train.csv", index=False)
+    rows().head(5).assign(y=np.nan).to_csv(tmp_path / "test.csv", index=False)
+    with pytest.raises(DataError, match="must have a row with a value of the target 'y', got none"):
+        load(tmp_path / "train.csv", target="y", tested_on=tmp_path / "test.csv")
+
+
 # Missing values
 
 
@@ -201,6 +208,12 @@ def test_a_day_that_comes_first_is_seen_in_the_training_rows_and_kept():
     (value,) = column.values(pd.Series(["03/02/2024"], name="day"))
     assert value == (pd.Timestamp(2024, 2, 3) - pd.Timestamp(0)).days
     assert Encoder.from_json(Encoder((column,), (1,)).to_json()).columns == (column,)
+
+
+def test_a_date_that_stands_for_no_end_is_a_number_of_days():
+    frame = rows().assign(day=["2024-01-02", "9999-12-31"] * (ROWS // 2))
+    (column,) = Encoder.fit(frame[["day"]]).columns
+    assert column.values(frame["day"])[:2].tolist() == [19724.0, 2932896.0]
 
 
 def test_dates_that_could_be_read_in_two_ways_are_noted():

@@ -91,8 +91,9 @@ class Dates(Numeric):
 
         how = self.format if self.format and words_for(column) == "string" else None
         times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
-        days = (times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-        return np.asarray(days, dtype=np.float64)
+        # In seconds, since nanoseconds end in 2262 and tables have 9999-12-31.
+        days = times - pd.Timestamp("1970-01-01", tz="UTC").as_unit("s")
+        return np.asarray(days / np.timedelta64(1, "D"), dtype=np.float64)
 
 
 @dataclass(frozen=True)

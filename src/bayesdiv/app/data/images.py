@@ -201,7 +201,7 @@ def _labelled(
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).numpy()
     place = pd.Series(labels[order], order).groupby(labels[order]).cumcount().sort_index()
     # The fewest pictures of a class are all trained on in the first fold.
-    batch = torch.tensor((place + 2) % (FOLDS + 1))
+    batch = torch.from_numpy((place.to_numpy() + 2) % (FOLDS + 1))
     about = (tuple(classes.tolist()), batch, path.name, notes, target, inside)
     return Images(x, torch.from_numpy(labels), *about)
 

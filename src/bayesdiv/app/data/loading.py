@@ -56,8 +56,8 @@ def load(
         >>> load("breast_cancer").task
         Classification(classes=('benign', 'malignant'))
     """
-    how: Any = {"seed": seed, "noise": noise, "test": test, "validation": validation}
-    return parted(opened(name_or_path, **reading), **how)
+    source = opened(name_or_path, **reading)
+    return parted(source, seed=seed, noise=noise, test=test, validation=validation)
 
 
 def opened(

@@ -94,6 +94,8 @@ def checked(
     rule = f"target {target!r} must have a value in at least {FEWEST_ROWS} rows"
     ensure(there.sum() >= FEWEST_ROWS, f"{rule}, got {there.sum()} of {len(there)}")
     frame, held, groups = frame[there], int(there[len(there) - held :].sum()), None
+    rule = f"the file to test on must have a row with a value of the target {target!r}"
+    ensure(held or tested is None, f"{rule}, got none")
     if apart is not None:
         groups = _groups(frame[known_column(apart.column, frame, name)], apart.kind)
         frame = frame.drop(columns=apart.column)
