@@ -189,9 +189,8 @@ def _labelled(
     broken = [problem for problem in problems if problem]
     why = next(iter(broken), "")
     ensure(skip or not broken, f"{why}: repair or remove it, or give --skip_broken")
-    none = len(broken) == len(files)
-    ensure(not none, f"{path.name} must have a picture that can be read, got: {why}")
     good = [k for k, problem in enumerate(problems) if not problem]
+    ensure(good, f"{path.name} must have a picture that can be read, got: {why}")
     x = gathered(x, torch.tensor(good)) if broken else x
     classes, labels = np.unique([names[k] for k in good], return_inverse=True)
     notes = (f"pictures left out, as they cannot be read: {len(broken)}",) if broken else ()
