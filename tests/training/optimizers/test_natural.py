@@ -124,7 +124,7 @@ def test_logistic_regression_reaches_the_optimum_found_by_brute_force(name):
     assert scale == pytest.approx(np.exp(optimum.x[2:]), rel=0.12)
 
 
-def by_hand(loc, rho, gradients, n, strength, lr, momentum, rate, memory, damping, clip, warm_up):
+def by_hand(loc, rho, gradients, n, strength, lr, momentum, rate, memory, damping, clip):
     """The formulas with plain numbers, one weight at a time."""
     s, mean = 1 / math.log1p(math.exp(rho)) ** 2, 0.0
     for step, (by_loc, by_rho) in enumerate(gradients, start=1):
@@ -135,7 +135,7 @@ def by_hand(loc, rho, gradients, n, strength, lr, momentum, rate, memory, dampin
         s *= 1 + min(max(own_rate * lacking / s, -0.5), 1.0)
         mean = momentum * mean + (1 - momentum) * by_loc
         move = mean / (1 - momentum**step) / (strength * s / n + damping)
-        loc -= lr * min(1, step / max(1, warm_up)) * min(max(move, -clip), clip)
+        loc -= lr * min(max(move, -clip), clip)
     return loc, 1 / math.sqrt(s)
 
 
@@ -144,8 +144,7 @@ def test_steps_are_those_of_the_formulas():
     net = bd.bayesianize(layer(4), bd.Prior(Normal, loc=0.0, scale=1.0))
     posterior = net.posterior
     before = posterior.loc.tolist(), posterior.rho.tolist()
-    choice = {"lr": 0.3, "momentum": 0.8, "rate": 0.01, "memory": 3.0, "damping": 0.2}
-    choice |= {"clip": 0.4, "warm_up": 3}
+    choice = {"lr": 0.3, "momentum": 0.8, "rate": 0.01, "memory": 3.0, "damping": 0.2, "clip": 0.4}
     optimizer = Natural(net, num_data=50, strength=0.7, **choice)
     gradients = 0.05 * torch.randn(5, 2, 4, dtype=torch.float64)
     for by_loc, by_rho in gradients:
@@ -341,7 +340,15 @@ def test_a_model_without_a_gaussian_posterior_is_refused():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"num_data": 0}, {"momentum": 1.0}, {"memory": -1.0}, {"clip": 0.0}, {"widest": 0.0}]
+    "bad",
+    [
+        {"num_data": 0},
+        {"momentum": 1.0},
+        {"rate": 1.0},
+        {"memory": -1.0},
+        {"clip": 0.0},
+        {"widest": 0.0},
+    ],
 )
 def test_impossible_settings_are_refused(bad):
     net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())

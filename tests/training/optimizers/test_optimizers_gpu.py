@@ -20,7 +20,7 @@ pytestmark = [
 
 def natural(net: bd.Bayesian) -> torch.optim.Optimizer:
     rate = torch.tensor(0.1, device="cuda")
-    return Natural(net, num_data=50, strength=0.5, lr=rate, memory=3.0, clip=1.0, warm_up=2)
+    return Natural(net, num_data=50, strength=0.5, lr=rate, memory=3.0, clip=1.0)
 
 
 def several(net: bd.Bayesian) -> torch.optim.Optimizer:

@@ -46,7 +46,6 @@ class Natural(Optimizer):
         damping: added to the curvature in the step of the means; the optimum stays the same.
         clip: bound of a mean's step before η, per weight.
         widest: bound of the scale, such as the prior's: noise in G lets single scales wander.
-        warm_up: steps over which η rises.
         others_lr: learning rate of the other parameters; None is `lr`.
         others_decay: weight decay of the other parameters.
         transform: applied to `advance` once, such as `torch.compile`: on a GPU then one pass.
@@ -73,7 +72,6 @@ class Natural(Optimizer):
         damping: float = 0.0,
         clip: float = math.inf,
         widest: float = math.inf,
-        warm_up: int = 0,
         others_lr: float | Tensor | None = None,
         others_decay: float = 0.0,
         transform: Callable[[Advance], Advance] | None = None,
@@ -82,7 +80,7 @@ class Natural(Optimizer):
         for name, value in positive.items():
             if not bool((torch.as_tensor(value) > 0).all()):
                 raise ValueError(f"{name} must be positive for a natural gradient, got {value}")
-        if not 0 <= momentum < 1 or not 0 <= rate <= 1:
+        if not 0 <= momentum < 1 or not 0 <= rate < 1:
             raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
         if memory < 0 or damping < 0:
             raise ValueError(f"memory and damping must not be negative, got {memory} and {damping}")
@@ -100,8 +98,7 @@ class Natural(Optimizer):
             # A separate tensor, since a schedule changes the one of each group in place.
             own = copy.deepcopy(lr if others_lr is None else others_lr)
             groups.append({"params": others, "lr": own, "weight_decay": others_decay})
-        defaults = {"lr": lr, "momentum": momentum, "warm_up": warm_up, "capturable": True}
-        super().__init__(groups, defaults)
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "capturable": True})
         self._advance = advance if transform is None else transform(advance)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,7 +134,7 @@ class Natural(Optimizer):
             (state["momentum"], state["precision"]),
             examples=_per_weight(group["num_data"] / group["strength"], loc),
             rate=(1 / (group["memory"] + number)).clamp(min=group["rate"]),
-            lr=_risen(group, number),
+            lr=_per_weight(group["lr"], loc),
             share=group["momentum"],
             forgotten=1 - group["momentum"] ** number,
             damping=group["damping"],
@@ -161,7 +158,7 @@ class Natural(Optimizer):
             torch._foreach_lerp_(means, decayed, 1 - share)
             # As torch's SGD, whose momentum adds gradients up, in the same unit of rate.
             number = states[0]["step"].double()
-            factor = _risen(group, number) / (1 - share) / (1 - share**number)
+            factor = group["lr"] / (1 - share) / (1 - share**number)
             torch._foreach_sub_(same, torch._foreach_mul(means, factor.to(same[0].dtype)))
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -203,12 +200,6 @@ def advance(
     move = mean / forgotten / (precision / examples + damping)
     loc.sub_(move.clamp(-clip, clip) * lr)
     rho.copy_(inverse_softplus(precision.rsqrt()))
-
-
-def _risen(group: dict[str, Any], number: Tensor) -> Tensor:
-    """The learning rate of a step during the warm-up and after it."""
-    risen: Tensor = group["lr"] * (number / max(1, group["warm_up"])).clamp(max=1)
-    return risen
 
 
 def _per_weight(value: float | Tensor, loc: Tensor) -> Tensor:
