@@ -10,6 +10,7 @@ from torch.distributions import Normal
 from torch.utils.checkpoint import checkpoint
 
 import bayesdiv as bd
+from bayesdiv.model.bayesian import bayesian_modules
 
 X, Y = torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 0, 2])
 
@@ -46,16 +47,15 @@ def without_checkpoint(net, x):
 def as_one_vector(grouped, one, weights):
     """The draws of a grouped network in the order of one vector."""
     tensors = {}
-    for part, own in zip(grouped.parts, weights, strict=True):
+    for part, own in zip(bayesian_modules(grouped), weights, strict=True):
         cut = own.split(part.layout.sizes, -1)
         tensors |= {e.names[0]: p for e, p in zip(part.layout.entries, cut, strict=True)}
     return torch.cat([tensors[entry.names[0]] for entry in one.layout.entries], -1)
 
 
 def by_tensor(net, attribute):
-    parts = net.parts if hasattr(net, "parts") else [net]
     found = {}
-    for part in parts:
+    for part in bayesian_modules(net):
         flat = getattr(part.posterior, attribute).grad.flatten()
         found |= part.layout.unflatten(flat)
     return found

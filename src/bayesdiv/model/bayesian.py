@@ -66,13 +66,9 @@ class Bayesian(Whole):
         self._places = [(*place(module, name), name) for name in layout.names]
         self._empty: list[Placeholder] = [getattr(owner, last) for owner, last, _ in self._places]
         self.may_recompute = may_recompute(module)
-        self._sizes = layout.sizes
         if any(entry.order for entry in layout.entries):  # channels last
             # In the state, so that one of another order of the flat vector is refused.
             self.register_buffer("channels_last", torch.ones(()))
-        # Tensors in another dtype than the posterior; their placeholders know it.
-        full = self._posterior.mean.dtype
-        self._rounded = [one for one in self._places if getattr(*one[:2]).dtype != full]
         # Set for the time of a call by `using`; in a tuple, or a parameter would be registered.
         self._given: tuple[Tensor] | None = None
 
@@ -111,15 +107,14 @@ class Bayesian(Whole):
 
     def tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
-        parts = pieces(weights, self._sizes)
+        parts = pieces(weights, self.layout.sizes)
         if torch.is_autocast_enabled(weights.device.type):
             full = self._posterior.mean.dtype
             parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
         tensors = self.layout.named(parts)
-        for owner, last, name in self._rounded:
-            dtype: torch.dtype = getattr(owner, last).dtype
-            if torch.finfo(tensors[name].dtype).bits > torch.finfo(dtype).bits:
-                tensors[name] = tensors[name].to(dtype)
+        for name, placeholder in zip(tensors, self._empty, strict=True):
+            if torch.finfo(tensors[name].dtype).bits > torch.finfo(placeholder.dtype).bits:
+                tensors[name] = tensors[name].to(placeholder.dtype)
         return tensors
 
     def q(self) -> Distribution:
@@ -153,15 +148,7 @@ class Bayesian(Whole):
                 owner.register_parameter(last, nn.Parameter(buffer, requires_grad=False))
 
     def extra_repr(self) -> str:
-        names = [entry.names[0] for entry in self.layout.entries]
-        lines = [f"random: {self.layout.size:,} weights in {_listed(names)}"]
-        fixed = dict(self.module.named_parameters()) if "module" in self._modules else {}
-        if fixed:
-            count = sum(parameter.numel() for parameter in fixed.values())
-            lines.append(f"not random: {count:,} weights in {_listed([*fixed])}")
-        if self.loc.dim() > 1:
-            lines.append(f"trials: {tuple(self.loc.shape[:-1])}")
-        return "\n".join(lines)
+        return f"random: {self.layout.size:,} weights in {len(self.layout.entries)} tensors"
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -178,11 +165,6 @@ def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tup
         return tuple(parts)
     wide = iter(torch.cat(narrow).to(dtype).split([len(piece) for piece in narrow]))
     return tuple(next(wide) if own else piece for own, piece in zip(chosen, parts, strict=True))
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:4])
-    return shown if len(names) <= 4 else f"{shown}, … ({len(names)} tensors)"
 
 
 class Group(Bayesian):
@@ -205,12 +187,9 @@ class Grouped(Whole):
         self.groups = nn.ModuleDict(groups)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        weights = [part.lent_or_drawn() for part in self.parts]
-        return called_with(self.parts, weights, lambda: self.module(*inputs, **named))
-
-    @property
-    def parts(self) -> list[Group]:
-        return cast(list[Group], list(self.groups.values()))
+        parts = cast(list[Group], [*self.groups.values()])
+        weights = [part.lent_or_drawn() for part in parts]
+        return called_with(parts, weights, lambda: self.module(*inputs, **named))
 
 
 def bayesian_modules(model: nn.Module) -> list[Bayesian]:
