@@ -231,8 +231,6 @@ def tensor_of(output: object) -> Tensor:
 
 def leaves(inputs: object) -> list[Tensor]:
     """All tensors of inputs of any shape."""
-    if isinstance(inputs, Tensor):
-        return [inputs]
     return [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
 
 
@@ -264,16 +262,12 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
     if compiling() or recording(weights[0]):
         return Vectorized()(run, weights)
-    if _known(model):
-        try:
-            return Vectorized()(run, weights)
-        except _NoRule:  # such as checkpointing that was switched on meanwhile
-            _has_rules.pop(model)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
+    modules = () if _known(model) else model.modules()
     card = weights[0].device if on_gpu(weights[0]) else None
     before = [
         (owner, name, tensor, tensor.clone())
-        for owner in model.modules()
+        for owner in modules
         for name, tensor in owner._buffers.items()
         if tensor is not None and tensor.numel()
     ]
