@@ -157,7 +157,7 @@ def _metadata(
         "bayesdiv": __version__,
         "inputs": {name: _shape(leaf) for name, leaf in zip(names, leaves, strict=True)},
         "outputs": {name: _shape(tensor) for name, tensor in found.items()},
-        "columns": [{"kind": one.kind, **asdict(one)} for one in columns],
+        "columns": [{"kind": type(one).__name__.lower(), **asdict(one)} for one in columns],
         "target": asdict(served.units),
         "classes": list(classes),
         "likelihood": type(served.likelihood).__name__,

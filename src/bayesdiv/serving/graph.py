@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,6 @@ class Number:
     scale: float = 1.0
     unit: str = ""  # of the raw values, for readers of the metadata
     fill: float | None = None  # instead of NaN, with a further input that is 1 there
-    kind: ClassVar[str] = "number"
 
     @property
     def width(self) -> int:
@@ -56,7 +55,6 @@ class Category:
     name: str
     categories: tuple[str, ...]  # in the order of the network's inputs, one input each
     fill: str | None = None  # the one that stands for NaN, with a further input that is 1 there
-    kind: ClassVar[str] = "category"
 
     @property
     def width(self) -> int:
