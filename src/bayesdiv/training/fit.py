@@ -190,11 +190,14 @@ def fit(
             noise = _noise(own, compiled=transform is not None)
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
-        sums = _Sums(number)
-        for arguments, size in feed:
+        sums = _Sums()
+        for count, (arguments, size) in enumerate(feed, start=1):
             with drawing(noise):
                 loss = update(loss_of, arguments, optimizer, place.backward)
-            sums.add(loss, size, lambda arguments=arguments: feed.opened(arguments))  # type: ignore[misc]
+            if seen_to_fail(loss.total):
+                where = f"batch {count} of epoch {number + 1}"
+                raise Diverged(_diagnosis(loss.nll.item(), where, feed.opened(arguments)))
+            sums.add(loss, size)
             if schedule is not None:
                 schedule.step()
         mean, trials = sums.mean(place, model, objective)
@@ -254,16 +257,12 @@ class _Feed:
 class _Sums:
     """Losses of an epoch added up where they are; on a GPU the host waits once, at the end."""
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch, self.count, self.size = epoch, 0, 0
-        self.sums: list[Tensor] = []
+    def __init__(self) -> None:
+        self.size, self.sums = 0, list[Tensor]()
 
-    def add(self, loss: Loss, size: int, data: Callable[[], tuple[Any, ...]]) -> None:
-        """Add the loss of a batch of this size; on a CPU, if it is finite."""
-        self.count, self.size = self.count + 1, self.size + size
-        if seen_to_fail(loss.total):
-            where = f"batch {self.count} of epoch {self.epoch + 1}"
-            raise Diverged(_diagnosis(loss.nll.item(), where, data()))
+    def add(self, loss: Loss, size: int) -> None:
+        """Add the loss of a batch of this size."""
+        self.size += size
         parts = [part.detach() for part in loss]
         if self.sums:
             torch._foreach_add_(self.sums, parts, alpha=size)
@@ -286,7 +285,7 @@ class _Sums:
             parts = [torch.where(finite, part, 0.0).sum().item() for part in (nll, divergence)]
             trials = [torch.where(fine, part, torch.nan) for part in (nll, divergence)]
             return EpochLoss(total.item(), *parts), TrialLosses(*trials)
-        where, name = f"epoch {self.epoch + 1}", broken(model, objective)
+        where, name = f"epoch {objective.epoch + 1}", broken(model, objective)
         if not math.isfinite(total.item()):
             raise Diverged(_diagnosis(nll.item(), where, ()))
         if name is not None:
