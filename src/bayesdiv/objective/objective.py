@@ -125,10 +125,10 @@ class Objective(nn.Module):
 
     def given(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Loss:
         """The loss of one batch for given weight draws, which likelihood and divergence share."""
-        total, nll, divergence = self._sum(self.each(model, weights, x, y), 1.0, weights)
+        total, nll, divergence = self._sum(self.each(model, weights, x, y))
         return Loss(total, nll.sum(), divergence.sum())
 
-    def terms(self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
+    def terms(self, model: nn.Module, x: Inputs, y: Tensor, share: float = 1.0) -> Loss:
         """What is minimised, one number, and its parts for each trial, (trials…).
 
         `share` is by how much this process's part of the batch is larger than an equal one.
@@ -137,16 +137,17 @@ class Objective(nn.Module):
         if counts:
             return self._in_turn(model, x, y, share, counts)
         weights, divergence = self._drawn(model, self.samples)
-        return self._sum(self.each(model, weights, x, y, divergence), share, weights)
+        return self._sum(self.each(model, weights, x, y, divergence), share)
 
     def each(
         self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor, found: Tensor | None = None
     ) -> Loss:
         """The loss of each trial of a stack by itself, (trials…); of a single model, a number."""
         nll = self._nll(model, weights, x, y)
-        divergence = self._divergence(model, weights) if found is None else found
-        divergence = divergence.to(nll.device)
-        return Loss(nll + self._strength(divergence) * divergence, nll, divergence)
+        if found is None:  # 0 for a deterministic model
+            found = self._divergence(model, weights) if weights else nll.new_zeros(())
+        divergence, count = found.to(nll.device), sum(drawn.shape[-1] for drawn in weights)
+        return Loss(nll + self._penalty(divergence, count), nll, divergence)
 
     def _nll(self, model: nn.Module, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         modules, trials = [*self._facts(model)], weights[0].dim() - 2 if weights else 0
@@ -154,23 +155,21 @@ class Objective(nn.Module):
         each = self._log_likelihoods(self.likelihood(made), y, trials)
         return -(each.squeeze(0) if len(each) == 1 else each.mean(0))
 
-    def _strength(self, like: Tensor) -> float | Tensor:
+    def _penalty(self, divergence: Tensor, weights: int) -> Tensor:
+        """What the divergence adds to the loss, with what the strength learns from."""
         strength = self.strength.value()
-        return (strength.to(like) if isinstance(strength, Tensor) else strength) / self.num_data
+        strength = strength.to(divergence) if isinstance(strength, Tensor) else strength
+        penalty = strength / self.num_data * divergence
+        term = self.strength.term(divergence, weights) if weights else None
+        return penalty if term is None else penalty + term
 
-    def _sum(self, each: Loss, share: float | Tensor, weights: Weights) -> Loss:
+    def _sum(self, each: Loss, share: float = 1.0) -> Loss:
         """Trials that are finite added up; a single loss as it is, for it to be found out."""
         total, nll, divergence = each
-        if not (isinstance(share, float) and share == 1.0):
+        if share != 1.0:
             # Processes are averaged alike, so the nll of one with more of the batch counts more.
             total, nll = total + (share - 1.0) * nll, share * nll
-        total = self._with_term(total, divergence, sum(drawn.shape[-1] for drawn in weights))
         return Loss(_finite_sum(total), nll, _as_many(divergence, nll))
-
-    def _with_term(self, total: Tensor, divergence: Tensor, weights: int) -> Tensor:
-        """With what the strength learns from, if anything is random."""
-        term = self.strength.term(divergence, weights) if weights else None
-        return total if term is None else total + term
 
     def _counts(self, model: nn.Module, x: Inputs) -> list[int]:
         """How many draws to hold at a time; nothing where all are held together."""
@@ -195,7 +194,7 @@ class Objective(nn.Module):
         return counts if len(counts) > 1 or self.samples == 1 else []
 
     def _in_turn(
-        self, model: nn.Module, x: Inputs, y: Tensor, share: float | Tensor, counts: list[int]
+        self, model: nn.Module, x: Inputs, y: Tensor, share: float, counts: list[int]
     ) -> Loss:
         """The same as the whole, with the gradients of each group of draws formed in turn."""
         modules = [*self._facts(model)]
@@ -214,8 +213,7 @@ class Objective(nn.Module):
 
         def penalty() -> Part:
             divergence = self._divergence(model, None)
-            weights = sum(module.layout.size for module in modules)
-            total = self._with_term(self._strength(divergence) * divergence, divergence, weights)
+            total = self._penalty(divergence, sum(module.layout.size for module in modules))
             return Part(_finite_sum(total), divergence)
 
         # The penalty first: what it needs beside its gradients is gone before a draw is made.
@@ -253,15 +251,13 @@ class Objective(nn.Module):
     def _found(self, q: Distribution, p: Distribution) -> Prepared:
         """The rule for pairs like this one, of a product, of its members or of all weights."""
         if isinstance(q, joint.Members):
-            each, own = joint.by_member(q, p)
-            if not each.event_shape:
-                rule = prepare(self.estimator, self.divergence, each, own)
+            rule = self._found(*joint.by_member(q, p))
 
-                def mean_total(q: Distribution, p: Distribution, _: Tensor | None) -> Tensor:
-                    totals = rule.total(*joint.by_member(cast(joint.Members, q), p))
-                    return totals.mean(-1, keepdim=True)
+            def mean_total(q: Distribution, p: Distribution, _: Tensor | None) -> Tensor:
+                totals = rule.total(*joint.by_member(cast(joint.Members, q), p))
+                return totals.mean(-1, keepdim=True)
 
-                return Prepared(mean_total)
+            return Prepared(mean_total)
         if not q.event_shape:
             return prepare(self.estimator, self.divergence, q, p)
         divergence = self.divergence
@@ -293,13 +289,10 @@ class Objective(nn.Module):
         return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
 
     def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
-        """Summed over all weights of all Bayesian modules; 0 for a deterministic model."""
-        facts = self._facts(model)
-        if not facts:
-            first = next(model.parameters(), None)
-            return torch.zeros((), device=None if first is None else first.device)
+        """Summed over all weights of all Bayesian modules."""
+        facts = self._facts(model).items()
         drawn: Sequence[Tensor | None] = [None] * len(facts) if weights is None else weights
-        pairs = zip(facts.items(), drawn, strict=True)
+        pairs = zip(facts, drawn, strict=True)
         return _added_up([self._total(module, fact, own) for (module, fact), own in pairs])
 
     def _total(self, module: Bayesian, fact: _Fact | None, weights: Tensor | None) -> Tensor:
@@ -347,7 +340,7 @@ class LossModule(nn.Module):
         for module in bayesian_modules(model):
             module.make_shardable()
 
-    def forward(self, x: Inputs, y: Tensor, share: float | Tensor = 1.0) -> Loss:
+    def forward(self, x: Inputs, y: Tensor, share: float = 1.0) -> Loss:
         """What is minimised, and its parts for each trial, see `Objective.terms`."""
         return self.objective.terms(self.model, x, y, share)
 
