@@ -1,6 +1,5 @@
 """One update as a value: run as it comes, or recorded once as a CUDA graph and replayed."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bayesdiv.compute.devices import on_gpu, seen_to_fail
 from bayesdiv.objective.objective import Loss
-
-log = logging.getLogger(__name__)
 
 # From what computes the loss, its arguments, the optimizer and what forms gradients to the loss.
 LossOf = Callable[..., Loss]
@@ -48,13 +45,12 @@ class Recorded:
     is a single launch. Batches on the GPU (`Batches`) are gathered inside it. A compiled loss
     (`fit(…, transform=torch.compile)`) is recorded in its compiled form. The optimizer must keep
     its state on the GPU: `Adam(…, capturable=True)`. Its learning rate is put in a tensor, so that
-    schedules of torch work. On a CPU it is the plain step, and the log says so once.
+    schedules of torch work. On a CPU it is the plain step.
     """
 
     def __init__(self) -> None:
         self._seen: dict[Any, int] = {}
         self._recordings: dict[Any, tuple[torch.cuda.CUDAGraph, list[Tensor], Loss]] = {}
-        self._said = False
 
     def __call__(
         self, loss_of: LossOf, batch: tuple[Any, ...], optimizer: Optimizer, backward: Backward
@@ -62,9 +58,6 @@ class Recorded:
         """One update. The loss is valid until the next one of the same shape."""
         parts, spec = tree_flatten(batch)
         if not all(map(on_gpu, parts)):
-            if not self._said:
-                log.info("there is no CUDA graph on a CPU: steps run as usual")
-                self._said = True
             return Eager()(loss_of, batch, optimizer, backward)
         key = (spec, *((part.shape, part.dtype) for part in parts))
         if key not in self._recordings:
