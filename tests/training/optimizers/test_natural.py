@@ -327,6 +327,15 @@ def test_fit_trains_every_parameter_by_it_and_a_schedule_reaches_every_group():
     assert all(not torch.equal(before[name], after[name]) for name in before if "prior" not in name)
 
 
+def test_every_group_has_a_rate_of_its_own():
+    net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn(), by=str)
+    optimizer = Natural(net, nn.Linear(1, 1), num_data=10, lr=torch.tensor(0.5))
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
+    for _ in range(2):
+        plateau.step(1.0)
+    assert [float(group["lr"]) for group in optimizer.param_groups] == pytest.approx([0.05] * 3)
+
+
 @pytest.mark.parametrize("strength", [0.0, torch.tensor([1.0, 0.0])])
 def test_a_strength_of_zero_is_refused(strength):
     net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())

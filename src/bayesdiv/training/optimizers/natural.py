@@ -88,17 +88,17 @@ class Natural(Optimizer):
         posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
         if not posteriors:
             raise ValueError("Natural needs a module with a MeanField posterior, got none")
-        natural = {"num_data": num_data, "strength": strength, "rate": rate, "memory": memory}
-        natural |= {"damping": damping, "clip": clip, "widest": widest}
+        natural = positive | {"rate": rate, "memory": memory, "damping": damping}
         groups: list[dict[str, Any]] = [{"params": [q.loc, q.rho], **natural} for q in posteriors]
         taken = {id(parameter) for group in groups for parameter in group["params"]}
         every = dict.fromkeys(p for module in modules for p in module.parameters())
         others = [p for p in every if id(p) not in taken and p.requires_grad]
         if others:
-            # A separate tensor, since a schedule changes the one of each group in place.
-            own = copy.deepcopy(lr if others_lr is None else others_lr)
+            own = lr if others_lr is None else others_lr
             groups.append({"params": others, "lr": own, "weight_decay": others_decay})
         super().__init__(groups, {"lr": lr, "momentum": momentum, "capturable": True})
+        for group in self.param_groups:  # a tensor of its own, which a schedule changes in place
+            group["lr"] = copy.deepcopy(group["lr"])
         self._advance = advance if transform is None else transform(advance)
 
     def __getstate__(self) -> dict[str, Any]:
