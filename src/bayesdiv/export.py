@@ -1,7 +1,6 @@
 """A trained model as one file that other programs can run, with its uncertainty."""
 
 import copy
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from bayesdiv import __version__
 from bayesdiv.calibration.conformal import Saved
 from bayesdiv.calibration.sets import Levels, Spread
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
-from bayesdiv.saving import replacing
+from bayesdiv.saving import checksum, replacing
 from bayesdiv.serving import files
 from bayesdiv.serving.graph import Column, Encoded, Graph, Rounded, Served, Units
 
@@ -148,10 +147,6 @@ def _metadata(
 ) -> dict[str, Any]:
     with torch.no_grad():
         found, served = graph(*leaves), graph.served
-    digest = hashlib.sha256()  # of all numbers in the file, in the order of their names
-    for name, tensor in sorted(graph.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     columns = () if graph.encoded is None else graph.encoded.columns
     told = {
         "bayesdiv": __version__,
@@ -165,7 +160,7 @@ def _metadata(
         "level": served.level,
         "calibration": [saved.state() for saved in served.calibration],
         "precision": repr(graph.precision),
-        "weights_sha256": digest.hexdigest(),
+        "weights_sha256": checksum(graph.state_dict()),
     }
     return dict(json.loads(json.dumps(told)))  # lists, as a file has them
 

@@ -1,9 +1,9 @@
 """Trained models in one safetensors file, without pickle, with all that a resumed run needs."""
 
+import hashlib
 import json
 import os
 import secrets
-import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from bayesdiv import outliers as outliers  # whose thresholds can be read too
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the file changes so that older ones cannot be read."""
 _KEY = "bayesdiv"
 _Tensors = dict[str, Tensor]
@@ -81,7 +81,7 @@ def save(
         "calibration": [saved.state() for saved in calibration],
     }
     said = json.dumps(head)
-    metadata = {_KEY: said, "checksum": str(_checksum(taken.tensors, said))}
+    metadata = {_KEY: said, "checksum": checksum(taken.tensors, said)}
     try:
         with replacing(Path(path)) as file:
             file.write(serialized(taken.tensors, metadata))
@@ -216,12 +216,13 @@ def given(value: Any, tensors: _Tensors) -> Any:
     return Counter(pairs) if kind == "counts" else OrderedDict(pairs)  # with room for _metadata
 
 
-def _checksum(tensors: _Tensors, said: str) -> int:
-    total = zlib.crc32(said.encode())
-    for name in sorted(tensors):
-        own: Any = tensors[name].cpu().reshape(-1).view(torch.uint8).numpy()
-        total = zlib.crc32(own, total)
-    return total
+def checksum(tensors: Mapping[str, Tensor], said: str = "") -> str:
+    """SHA-256 of a text and of all tensors with their names, in the order of these."""
+    found = hashlib.sha256(said.encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 @contextmanager
@@ -256,6 +257,6 @@ def _read(path: Path) -> tuple[dict[str, Any], _Tensors]:
     if head["format"] != FORMAT:
         told = f"by bayesdiv {head['version']} in format {head['format']}, this one reads {FORMAT}"
         raise SavingError(f"{path} was written {told}: load it with that version")
-    if metadata.get("checksum") != str(_checksum(tensors, said)):
+    if metadata.get("checksum") != checksum(tensors, said):
         raise SavingError(f"{path} is damaged, its checksum is wrong: take another copy")
     return head, tensors
