@@ -318,9 +318,7 @@ def chained(model: nn.Module, weights: Tensor, x: object) -> Tensor | None:
     if not usual or traced() or x.shape[:-2] != weights.shape[1:-1] or x.dim() != weights.dim():
         return None
     flat = weights.flatten(0, -2)
-    pairs = zip(model.layout.entries, flat.split(model.layout.sizes, -1), strict=True)
-    shaped = ((entry.names, piece.reshape(len(flat), *entry.shape)) for entry, piece in pairs)
-    model.put({name: tensor for names, tensor in shaped for name in names})
+    model.put(model.layout.unflatten(flat))
     try:
         outputs = x.expand(len(weights), *x.shape).reshape(len(flat), *x.shape[-2:])
         for layer in cast(nn.Sequential, model.module):

@@ -1,5 +1,6 @@
 """Names and shapes on one side, one flat vector on the other."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -31,7 +32,8 @@ def test_flatten_and_unflatten_are_inverse():
 
 def test_entries_stand_one_after_the_other():
     layout = Layout.of(parameters_of(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4, bias=False))))
-    assert [entry.offset for entry in layout.entries] == [0, 6, 8]
+    tensors = layout.unflatten(torch.arange(16))
+    assert [tensor.flatten()[0].item() for tensor in tensors.values()] == [0, 6, 8]
     assert [entry.size for entry in layout.entries] == [6, 2, 8]
     assert layout.size == 16
 
@@ -98,3 +100,13 @@ def test_filters_stored_with_channels_last_are_read_without_a_copy():
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert found.data_ptr() == flat.data_ptr()
     assert torch.equal(flat[:108], source.weight.permute(0, 2, 3, 1).flatten())
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_several_vectors_are_cut_like_each_of_them(memory_format):
+    module = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Linear(4, 1)).to(memory_format=memory_format)
+    layout = Layout.of(parameters_of(module))
+    vectors = torch.randn(5, 2, layout.size)
+    together = layout.unflatten(vectors)
+    for name, tensor in layout.unflatten(vectors[3, 1]).items():
+        assert torch.equal(together[name][3, 1], tensor)

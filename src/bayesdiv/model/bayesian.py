@@ -100,9 +100,8 @@ class Bayesian(Whole):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Bayesian":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        kinds = {one.dtype: fn(torch.empty(0, dtype=one.dtype)).dtype for one in self._empty}
-        self._empty = [Placeholder(kinds[one.dtype]) for one in self._empty]
-        self.put(None)
+        for placeholder in self._empty:
+            placeholder.dtype = fn(torch.empty(0, dtype=placeholder.dtype)).dtype
         return self
 
     def tensors(self, weights: Tensor) -> dict[str, Tensor]:
@@ -113,7 +112,7 @@ class Bayesian(Whole):
             parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
         tensors = self.layout.named(parts)
         for name, placeholder in zip(tensors, self._empty, strict=True):
-            if torch.finfo(tensors[name].dtype).bits > torch.finfo(placeholder.dtype).bits:
+            if tensors[name].dtype.itemsize > placeholder.dtype.itemsize:
                 tensors[name] = tensors[name].to(placeholder.dtype)
         return tensors
 

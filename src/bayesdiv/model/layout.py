@@ -28,11 +28,10 @@ def unfrozen(name: str, parameter: nn.Parameter) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight tensor: all the names it goes by in the module, its shape, its offset."""
+    """One weight tensor: all the names it goes by in the module, and its shape."""
 
     names: tuple[str, ...]
     shape: torch.Size
-    offset: int
     # Of the axes in the flat vector; empty is that of the shape. A filter with channels last keeps
     # its memory order, (out, h, w, in), and is read from the flat vector without a copy.
     order: tuple[int, ...] = ()
@@ -47,10 +46,9 @@ class Entry:
         return (whole.permute(self.order) if self.order else whole).reshape(-1)
 
     def shaped(self, piece: Tensor) -> Tensor:
-        """A piece of the flat vector as the tensor."""
-        if not self.order:
-            return piece.reshape(self.shape) if len(self.shape) != 1 else piece
-        return piece.reshape(self.lying).movedim(-1, 1)
+        """A piece of the flat vector as the tensor, or pieces (…, weights) as tensors."""
+        tensor = piece.reshape((*piece.shape[:-1], *self.lying))
+        return tensor.movedim(-1, piece.dim()) if self.order else tensor
 
     @property
     def lying(self) -> list[int]:
@@ -75,11 +73,8 @@ class Layout:
         names: dict[Tensor, list[str]] = {}  # a tensor is equal to itself alone
         for name, parameter in parameters:
             names.setdefault(parameter, []).append(name)
-        entries, offset = [], 0
-        for tensor, group in names.items():
-            entries.append(Entry(tuple(group), tensor.shape, offset, _order(tensor)))
-            offset += tensor.numel()
-        return cls(tuple(entries))
+        pairs = names.items()
+        return cls(tuple(Entry(tuple(own), one.shape, _order(one)) for one, own in pairs))
 
     @property
     def size(self) -> int:
@@ -104,9 +99,9 @@ class Layout:
         return torch.cat([value.expand(*value.shape[:-1], size) for value, size in pairs], -1)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
-        """Tensors by every name out of one vector."""
+        """Tensors by every name out of one vector, or out of several, (…, weights)."""
         # One split and not a slice each, so that the backward pass is a single concatenation.
-        return self.named(vector.split(self.sizes))
+        return self.named(vector.split(self.sizes, -1))
 
     def named(self, pieces: Sequence[Tensor]) -> dict[str, Tensor]:
         """Tensors by every name out of the pieces of a vector."""

@@ -75,9 +75,8 @@ class Encoded(nn.Module):
     ) -> None:
         super().__init__()
         self.columns, self.shape, self.dtype = tuple(columns), shape, dtype
-        numbers = [c if isinstance(c, Number) else Number(c.name) for c in self.columns]
-        for name in ("loc", "scale"):
-            values = [getattr(column, name) for column in numbers]
+        for name, default in {"loc": 0.0, "scale": 1.0}.items():  # the latter of categories
+            values = [getattr(column, name, default) for column in self.columns]
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
 
     def forward(self, raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,10 +222,10 @@ class Graph(nn.Module):
         self.places: list[tuple[list[str], torch.dtype]] = []  # of each tensor: its names and dtype
         paths = {id(module): path for path, module in reversed(list(net.named_modules()))}
         for module, drawn in zip(bayesian_modules(net), weights, strict=True):
+            tensors = module.layout.unflatten(drawn.detach().cpu())
             for entry in module.layout.entries:
-                piece = drawn.detach()[:, entry.offset : entry.offset + entry.size].cpu()
-                for draw, flat in enumerate(piece):
-                    for part, tensor in enumerate(self.precision.packed(entry.shaped(flat))):
+                for draw, own in enumerate(tensors[entry.names[0]]):
+                    for part, tensor in enumerate(self.precision.packed(own)):
                         name = f"w{len(self.places)}_{draw}_{part}"
                         self.register_buffer(name, tensor.contiguous().clone())
                 names = [f"{paths[id(module)]}.{name}".lstrip(".") for name in entry.names]
