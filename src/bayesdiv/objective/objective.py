@@ -347,7 +347,7 @@ class LossModule(nn.Module):
 
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
     first = totals[0]
-    return first if len(totals) == 1 else sum((t.to(first.device) for t in totals[1:]), first)
+    return sum((total.to(first.device) for total in totals[1:]), first)
 
 
 def _shares_scales(module: Bayesian) -> bool:

@@ -20,8 +20,7 @@ class Strength(nn.Module, ABC):
 
     def report(self) -> float:
         """λ as an epoch reports it, the mean over the trials."""
-        value = self.value()
-        return value.double().mean().item() if isinstance(value, Tensor) else float(value)
+        return torch.as_tensor(self.value(), dtype=torch.float64).mean().item()
 
     def begin(self, epoch: int) -> None:
         """Take the value of this epoch, counted from 0."""
