@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from bayesdiv.compute import blocks, inplace, table
-from bayesdiv.compute.devices import recording
+from bayesdiv.compute.devices import compiling, on_gpu, recording
 from bayesdiv.compute.inplace import TotalRule
 from bayesdiv.compute.noise import Dtype, Seed, seeded
 from bayesdiv.divergence.base import Computation, Divergence, Estimator
@@ -85,7 +85,7 @@ def prepare(
     like, offered = q.mean, _offered(rule, simple, q, p)
     right = (one for name, one in offered if trusted(name, one, rule, simple, like))
     prepared = Prepared(each, next(right, None))
-    if like.is_cuda and has_triton():
+    if on_gpu(like) and has_triton():
         _draws_are_trusted(like)  # tried now, since a compiler or a recording could not
     return prepared
 
@@ -124,7 +124,7 @@ def _offered(
 
 def has_triton() -> bool:
     """Whether Triton is installed; that it is not is reported once."""
-    if not _TRITON and not torch.compiler.is_compiling() and "triton" not in _told:
+    if not _TRITON and not compiling() and "triton" not in _told:
         _told.append("triton")
         logging.getLogger("bayesdiv.compute.triton").info(
             "Triton is not installed: divergences and draws on a GPU take several passes"
@@ -137,7 +137,7 @@ def trusted(name: str, backend: Backend, rule: Rule, divergence: Divergence, lik
     # Drivers, cards, processors and compilers are many: a backend that does not run, or computes
     # something else, is reported once and not used.
     key = (name, divergence, like.device, like.dtype)
-    if key not in _trusted and (torch.compiler.is_compiling() or recording(like)):
+    if key not in _trusted and (compiling() or recording(like)):
         return False
     if key not in _trusted:
         problem = "it disagrees with the plain rule"

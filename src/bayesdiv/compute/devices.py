@@ -10,16 +10,14 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from bayesdiv.divergence.base import compiling as compiling
+from bayesdiv.divergence.base import on_gpu as on_gpu
+
 # What `torch.vmap` takes apart before autocast sees it: a product and a bias that is added in the
 # bias's dtype; attention that is not cast at all.
 _LAYERS = """linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
 scaled_dot_product_attention multi_head_attention_forward"""
 _TAKEN_APART = {torch.addmm, torch.baddbmm, *(getattr(F, name) for name in _LAYERS.split())}
-
-
-def compiling() -> bool:
-    """Whether a compiler traces: it cannot look at values, nor catch what fails."""
-    return torch.compiler.is_compiling()
 
 
 def traced() -> bool:
@@ -31,11 +29,6 @@ def on_cpu(place: Tensor | torch.device) -> bool:
     """Whether a look at values costs nothing, and caches and threads count."""
     device = place.device if isinstance(place, Tensor) else place
     return device.type == "cpu"
-
-
-def on_gpu(value: object) -> bool:
-    """Whether this is a tensor on a CUDA device."""
-    return isinstance(value, Tensor) and value.is_cuda
 
 
 def seen_to_fail(value: Tensor) -> bool:

@@ -26,7 +26,7 @@ from torch.distributions import Distribution, Normal, Uniform
 from torch.nn.functional import softplus
 
 from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.base import Divergence, Number, Points, traced
+from bayesdiv.divergence.base import Divergence, Number, Points, compiling, on_gpu
 from bayesdiv.divergence.closed_form import NodeRule, Prepared
 from bayesdiv.divergence.gaussian import (
     BLOCK,
@@ -35,7 +35,6 @@ from bayesdiv.divergence.gaussian import (
     any_of,
     in_double,
     log_number,
-    on_gpu,
     one_pass,
 )
 from bayesdiv.divergence.kl import Skewed, Zero
@@ -176,7 +175,7 @@ class OneSided(NodeRule):
 
         def compute(q: Distribution, p: Distribution) -> Tensor:
             nodes = laid_out
-            if moves and not traced():  # an alpha that nears an end needs a wider window
+            if moves and not compiling():  # an alpha that nears an end needs a wider window
                 nodes = equally_spaced(count, window(count, mixture(alpha)))
 
             def rule(block: Standard, alpha: Number) -> Terms:
@@ -308,7 +307,7 @@ def _narrow(
 def _columns(nodes: Nodes, like: Tensor) -> Tensor:
     """Points and shares as columns, (2, K, 1), in the dtype and on the device of `like`."""
     # Kept on a GPU: a copy from the host could not be part of a recorded graph.
-    made = _kept if on_gpu(like) and not traced() else torch.tensor
+    made = _kept if on_gpu(like) and not compiling() else torch.tensor
     return made(nodes, dtype=like.dtype, device=like.device).unsqueeze(-1)
 
 

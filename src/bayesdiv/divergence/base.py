@@ -165,15 +165,20 @@ class Estimator(ABC):
         return None
 
 
-def traced() -> bool:
-    """Whether a compiler traces: it fuses by itself, and cannot look at values."""
+def compiling() -> bool:
+    """Whether a compiler traces: it fuses by itself, cannot look at values nor catch what fails."""
     return torch.compiler.is_compiling()
+
+
+def on_gpu(value: object) -> bool:
+    """Whether this is a tensor on a CUDA device: a look at values would halt it."""
+    return isinstance(value, Tensor) and value.is_cuda
 
 
 def checked_alpha(alpha: Number) -> Number:
     """`alpha`, after its check: [0, 1] for a number, inside (0, 1) for a tensor."""
     if isinstance(alpha, Tensor):
-        if not traced() and not bool(((alpha > 0) & (alpha < 1)).all()):
+        if not compiling() and not bool(((alpha > 0) & (alpha < 1)).all()):
             raise ValueError(
                 f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}: "
                 "to learn it, use LearnedAlpha, which keeps it there"

@@ -14,18 +14,13 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 from torch.nn.functional import softplus
 
-from bayesdiv.divergence.base import Divergence, Number, checked_alpha, traced
+from bayesdiv.divergence.base import Divergence, Number, checked_alpha, compiling, on_gpu
 from bayesdiv.divergence.densities import common_shape
 
 # A few hundred kilobytes a temporary: larger leaves the cache, smaller pays for starting threads.
 BLOCK = 1 << 17
 # On a GPU a block only bounds the memory; a launch should fill the chip.
 GPU_BLOCKS = 64
-
-
-def on_gpu(tensor: Tensor) -> bool:
-    """Whether a look at values would halt the device, and a launch should fill it."""
-    return tensor.is_cuda
 
 
 class SoftplusNormal(Normal):
@@ -42,7 +37,7 @@ class SoftplusNormal(Normal):
         self.loc, self.rho = loc, rho
         self._learned = torch.is_grad_enabled()
         # A compiler drops what nobody reads, and cannot follow an attribute that comes late.
-        self.known_scale = softplus(self.rho) if traced() else None
+        self.known_scale = softplus(self.rho) if compiling() else None
         super(Normal, self).__init__(self.loc.shape, validate_args=validate_args)
 
     @property
@@ -143,7 +138,7 @@ class _OnePass(torch.autograd.Function):
         if on_gpu(arguments[0]):
             block *= GPU_BLOCKS
         # A few blocks' worth fits the last cache, where one piece is faster than several.
-        if traced() or count <= (4 * block if block == BLOCK else block):
+        if compiling() or count <= (4 * block if block == BLOCK else block):
             return block_terms(rule, *arguments)
         whole: tuple[Tensor, ...] = ()
         for start in range(0, count, block):
@@ -230,7 +225,7 @@ def block_terms(rule: GaussianRule, *block: Any) -> tuple[Tensor, ...]:
     )
     ratio = ratio.clamp(limits.tiny * limits.eps, limits.max)
     terms = rule(Standard(delta, ratio, excess), alpha)
-    if traced():
+    if compiling():
         # Up to torch 2.12 a compiled function whose output an in-place operation wrote has no
         # gradient, without a word. The copy is fused away.
         terms = terms._replace(value=terms.value.clone())
@@ -249,7 +244,7 @@ def close_to_one(excess: Tensor) -> Tensor | None:
 
 def any_of(mask: Tensor) -> bool:
     """Whether it holds anywhere; True where the question would halt a GPU or cannot be traced."""
-    if on_gpu(mask) or traced():
+    if on_gpu(mask) or compiling():
         return True
     try:
         return bool(mask.any())
