@@ -131,7 +131,7 @@ class Table(NamedTuple):
     def total(self, loc: Tensor, scale: Tensor, prior_loc: Tensor, prior_scale: Tensor) -> Total:
         """The sum over a block and its derivatives: `look_up` with fewer passes."""
         away = loc - prior_loc
-        root = _inverse_length(prior_scale, scale).copysign_(away)
+        root = torch.hypot(prior_scale, scale).reciprocal_().copysign_(away)
         eta = scale.log().sub_(prior_scale.log() + LOWEST).clamp_(0, HIGHEST - LOWEST)
         distance = away.mul_(root).clamp_(max=FARTHEST)
         value, by_eta, by_distance = self._at(eta, distance)
@@ -170,14 +170,6 @@ class Table(NamedTuple):
         by_distance = add(add(by_distance, both, eta), distance_twice, off)
         value = add(add(value, eta, by_eta, value=0.5), off, by_distance, value=0.5)
         return value, by_eta, by_distance
-
-
-def _inverse_length(prior_scale: Tensor, scale: Tensor) -> Tensor:
-    """1/√(σ²+σ_p²)."""
-    few = scale.numel() < FEWEST  # whose extremes cost more than a slower root
-    if few or not (prior_scale.min() > 1 / WIDEST and max(scale.max(), prior_scale.max()) < WIDEST):
-        return torch.hypot(prior_scale, scale).reciprocal_()  # all squares stay inside float32
-    return torch.addcmul(prior_scale.square(), scale, scale).rsqrt_()
 
 
 @lru_cache(maxsize=8)  # once, however the device is named

@@ -33,6 +33,7 @@ from bayesdiv.divergence.gaussian import (
     Standard,
     Terms,
     any_of,
+    from_narrower,
     in_double,
     log_number,
     one_pass,
@@ -244,7 +245,7 @@ def equally_spaced(count: int, reach: float) -> Nodes:
 
 def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     """Value and derivatives of a block of weights by the one-sided rule."""
-    delta, ratio, excess = block
+    ratio = block.ratio
     if ratio.dtype == torch.float32 and nodes[0][-1] > 9:
         # A window this wide means an alpha next to 0 or 1: c s_k spans more than float32 holds.
         return in_double(lambda block, _: one_sided(block, mixture, nodes), block, 0.0)
@@ -252,19 +253,10 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     swap = ratio > 1
     if not any_of(swap):
         return _narrow(block, mixture.weights, learned, nodes)
-    inverse, other = ratio.reciprocal(), mixture.swapped
-    swapped = delta * inverse, inverse, -excess * inverse
-    narrow = Standard(*(torch.where(swap, *pair) for pair in zip(swapped, block, strict=True)))
-    weights = tuple(_either(swap, mixture.weights, other.weights, ratio))
+    weights = tuple(_either(swap, mixture.weights, mixture.swapped.weights, ratio))
     if learned is not None:
-        learned = Mixture(*_either(swap, mixture, other, ratio))  # type: ignore[arg-type]
-    terms, near = _narrow(narrow, weights, learned, nodes), narrow.delta
-    return Terms(
-        terms.value,
-        torch.where(swap, terms.d_delta * inverse, terms.d_delta),
-        torch.where(swap, -terms.d_log_ratio - near * terms.d_delta, terms.d_log_ratio),
-        terms.d_alpha,
-    )
+        learned = Mixture(*_either(swap, mixture, mixture.swapped, ratio))  # type: ignore[arg-type]
+    return from_narrower(lambda narrow: _narrow(narrow, weights, learned, nodes), block)
 
 
 def _either(

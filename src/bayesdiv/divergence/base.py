@@ -48,7 +48,7 @@ class Points:
         if count < 1000:  # from a handful, the gradient of this logarithm points away from p
             raise ValueError(
                 f"the logarithm of a mean needs at least 1000 samples, got {count}: use "
-                "Quadrature(), or WeightedKL instead of JSG"
+                "Quadrature() or MonteCarlo(samples=1000)"
             )
         return self._exponents(power).logsumexp(0)
 

@@ -110,7 +110,7 @@ class MonteCarlo(Estimator):
         shape = common_shape(q.batch_shape, p.batch_shape)
         missing = self.samples - (0 if weights is None else len(weights))
         if missing > 0:
-            more = _draws(q, shape, missing)
+            more = draws(q, shape, missing)
             weights = more if weights is None else torch.cat([weights.to(more.dtype), more])
         weights = cast(Tensor, weights)
         if weights.requires_grad and not whole_line(p):
@@ -118,7 +118,7 @@ class MonteCarlo(Estimator):
                 f"samples give a wrong gradient against {type(p).__name__}, whose density has an "
                 "edge: use Quadrature(), or Exact() with JSA"
             )
-        at_p = _Later(lambda: _drawn(q, p, _draws(p, shape, self.samples)))
+        at_p = _Later(lambda: _drawn(q, p, draws(p, shape, self.samples)))
         points = _drawn(q, p, weights), cast(Points, at_p)
         # Where q has the larger scale, or standard deviation if one of them has no scale.
         sides = [getattr(d, "scale", None) for d in (q, p)]
@@ -131,8 +131,8 @@ class MonteCarlo(Estimator):
         return torch.where(wider, divergence.estimate_wide(*points), divergence.estimate(*points))
 
 
-def _draws(distribution: Distribution, shape: torch.Size, count: int) -> Tensor:
-    """So many, through which gradients go where they can."""
+def draws(distribution: Distribution, shape: torch.Size, count: int) -> Tensor:
+    """So many of this batch shape, through which gradients go where they can."""
     wide = distribution.expand(shape)
     draw = wide.rsample if wide.has_rsample and torch.is_grad_enabled() else wide.sample
     return cast(Tensor, draw(torch.Size([count])))

@@ -233,6 +233,20 @@ def block_terms(rule: GaussianRule, *block: Any) -> tuple[Tensor, ...]:
     return terms.value, terms.d_delta * inverse, terms.d_log_ratio / scale, d_alpha
 
 
+def from_narrower(rule: Callable[[Standard], Terms], block: Standard) -> Terms:
+    """A symmetric rule for q narrower than p; elsewhere q and p change places."""
+    delta, ratio, excess = block
+    swap, inverse = ratio > 1, ratio.reciprocal()
+    swapped = delta * inverse, inverse, -excess * inverse
+    narrow = Standard(*(torch.where(swap, *pair) for pair in zip(swapped, block, strict=True)))
+    terms = rule(narrow)
+    back = -terms.d_log_ratio - narrow.delta * terms.d_delta
+    return terms._replace(
+        d_delta=torch.where(swap, terms.d_delta * inverse, terms.d_delta),
+        d_log_ratio=torch.where(swap, back, terms.d_log_ratio),
+    )
+
+
 def close_to_one(excess: Tensor) -> Tensor | None:
     """Where r is so near 1 that logarithms cancel; None if nowhere, which spares the series."""
     # Posteriors are mostly narrower than their priors: one reduction then shows that none is near.

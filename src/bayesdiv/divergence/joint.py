@@ -28,7 +28,7 @@ from torch.distributions import (
 
 from bayesdiv.divergence.base import Divergence, Number
 from bayesdiv.divergence.densities import common_shape, log_density, rebatched, whole_line
-from bayesdiv.divergence.estimators import Auto
+from bayesdiv.divergence.estimators import Auto, draws
 from bayesdiv.divergence.kl import JSG, KL, ReverseKL, WeightedKL
 
 
@@ -125,15 +125,19 @@ class _LowRank(NamedTuple):
         return 0.5 * (logs - _by(a * b, -1) * mean._far(core))
 
     def _core(self) -> Tensor:
-        """The Cholesky factor of I + factorᵀ diag(1/variance) factor, (…, r, r)."""
-        inner = self.factor.mT @ (self.factor * self.variance.reciprocal().unsqueeze(-1))
-        return _cholesky(inner + _one_like(inner))
+        return core_of(self.factor, self.variance)
 
     def _far(self, core: Tensor) -> Tensor:
         """δᵀR⁻¹δ by Woodbury's identity."""
         near = self.delta / self.variance
         along = self.factor.mT @ near.unsqueeze(-1)
         return (self.delta * near).sum(-1) - _square(_solve(core, along))
+
+
+def core_of(factor: Tensor, variance: Tensor) -> Tensor:
+    """The Cholesky factor of I + factorᵀ diag(1/variance) factor, (…, r, r)."""
+    inner = factor.mT @ (factor * variance.reciprocal().unsqueeze(-1))
+    return _cholesky(inner + _one_like(inner))
 
 
 class _Dense(NamedTuple):
@@ -209,16 +213,16 @@ def _sampled(
             f"draws give a wrong gradient against {type(p).__name__}, whose density has an edge: "
             "use a prior on the whole line, or a MeanField posterior with JSA"
         )
-    count = torch.Size([1 if weights is None else len(weights)])
+    count = 1 if weights is None else len(weights)
 
     def log_ratio(drawn: Tensor) -> Tensor:
         return (q.log_prob(drawn) - log_density(p, drawn).sum(-1)).mean(0)
 
     def reverse_kl() -> Tensor:
-        wide = p.expand(common_shape(p.batch_shape, q.batch_shape + q.event_shape))
-        return -log_ratio((wide.rsample if wide.has_rsample else wide.sample)(count))
+        shape = common_shape(p.batch_shape, q.batch_shape + q.event_shape)
+        return -log_ratio(draws(p, shape, count))
 
-    return lambda: log_ratio(q.rsample(count) if weights is None else weights), reverse_kl
+    return lambda: log_ratio(q.rsample((count,)) if weights is None else weights), reverse_kl
 
 
 def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:

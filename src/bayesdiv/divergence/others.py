@@ -10,7 +10,14 @@ from torch.distributions import Normal
 
 from bayesdiv.divergence import closed_form
 from bayesdiv.divergence.base import Divergence, Number, Points
-from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
+from bayesdiv.divergence.gaussian import (
+    OnePass,
+    Standard,
+    Terms,
+    close_to_one,
+    from_narrower,
+    minus_log1p_near,
+)
 from bayesdiv.divergence.kl import KL
 
 
@@ -134,18 +141,16 @@ def _renyi(block: Standard, alpha: Number) -> Terms:
 
 
 def _total_variation(block: Standard, _: Number) -> Terms:
+    return from_narrower(_mass_apart, block)
+
+
+def _mass_apart(block: Standard) -> Terms:
     """Mass of the narrower side minus that of the wider between the roots of log q = log p."""
     delta, ratio, excess = block
-    swap = ratio > 1
-    inverse = ratio.reciprocal()
-    more = excess + 2
     # A thousand scales of the wider side are as far as any distance, and have a square.
-    near = torch.where(swap, delta * inverse, delta).clamp(-1e3, 1e3)
-    narrow = torch.where(swap, inverse, ratio)
-    # 1 - r² of the narrower side, from factors of which none overflows.
-    deficit = torch.where(swap, (excess * inverse) * (more * inverse), -excess * more)
+    delta, deficit = delta.clamp(-1e3, 1e3), -excess * (excess + 2)  # 1 - r² ≥ 0
     # Where ½(1-r²) ε² - δ r ε - (½δ² - log r) = 0, by the formula that does not cancel.
-    slope, constant = near * narrow, 0.5 * near * near - narrow.log()
+    slope, constant = delta * ratio, 0.5 * delta * delta - ratio.log()
     spread = (slope * slope + 2 * deficit * constant).sqrt()
     sign = torch.where(slope < 0, -1.0, 1.0).to(slope)
     sum_ = 0.5 * (slope + sign * spread)
@@ -156,15 +161,10 @@ def _total_variation(block: Standard, _: Number) -> Terms:
     close = close.clamp(-40.0, 40.0)
     low, high = torch.minimum(far, close), torch.maximum(far, close)
     # In units of the narrower side ε, and of the wider one δ + r ε.
-    mass = _between(low, high) - _between(near + narrow * low, near + narrow * high)
+    mass = _between(low, high) - _between(delta + ratio * low, delta + ratio * high)
     bell_low, bell_high = _bell(low), _bell(high)
-    by_delta = (bell_low - bell_high) / narrow
-    by_log_ratio = low * bell_low - high * bell_high
-    return Terms(
-        mass.clamp(0.0, 1.0),
-        torch.where(swap, by_delta * inverse, by_delta),
-        torch.where(swap, -by_log_ratio - near * by_delta, by_log_ratio),
-    )
+    d_delta = (bell_low - bell_high) / ratio
+    return Terms(mass.clamp(0.0, 1.0), d_delta, low * bell_low - high * bell_high)
 
 
 def _between(low: Tensor, high: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.noise import Dtype, Seed, standard_normal
 from bayesdiv.divergence.gaussian import SoftplusNormal
+from bayesdiv.divergence.joint import core_of
 from bayesdiv.model.posteriors import Around
 
 _OTHER = 0x2545F4914F6CDD1D  # makes a second seed, of noise independent of the first's
@@ -85,11 +86,7 @@ class LowRankNormal(LowRankMultivariateNormal):
 
     @property
     def _capacitance_tril(self) -> Tensor:  # what torch's log_prob reads
-        factor, variance = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
-        inner = factor.mT @ (factor / variance.unsqueeze(-1))
-        one = torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
-        tril: Tensor = torch.linalg.cholesky_ex(inner + one).L
-        return tril
+        return core_of(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag)
 
 
 @dataclass(frozen=True)
