@@ -116,8 +116,8 @@ def known() -> list[str]:
 
 def restore(folder: Path, data: str | None = None) -> tuple[Experiment, dict[str, Any]]:
     """The trained experiment of a run, and its settings; `data` is where its data are now."""
-    settings, weights = _read(folder), Path(folder) / runs.WEIGHTS
-    if not weights.exists():
+    settings, weights = _read(folder), folder / runs.WEIGHTS
+    if not (folder / runs.METRICS).exists():  # which are written last
         raise runs.RunError(f"{folder} holds a run that is not finished: train it to its end first")
     runs.check_identity(weights, settings)
     experiment, settings = outline(folder)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bayesdiv.app.data.columns import Encoder, Numeric, OneHot, kind_of
 from bayesdiv.app.data.files import read, read_text
-from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.loading import load, opened, parted
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.data.table import checked, split
 from bayesdiv.app.tasks.classification import Classification
@@ -613,7 +613,7 @@ def test_a_small_training_part_has_a_row_of_each_class_too(seed):
 )
 def test_shares_that_leave_nothing_to_train_or_test_on_are_refused(tmp_path, test, validation):
     with pytest.raises(DataError, match="at least 0 and their sum below 1, got test="):
-        load(csv(tmp_path, houses()), test=test, validation=validation)
+        parted(opened(csv(tmp_path, houses())), test=test, validation=validation)
 
 
 @pytest.mark.parametrize("target", ["price", "town"])
@@ -626,7 +626,7 @@ def test_a_validation_share_of_zero_leaves_that_part_empty(target):
 
 
 def test_an_empty_validation_part_has_the_shape_of_images():
-    assert load("digits", validation=0.0, noise=0.1).validation.x.shape == (0, 1, 8, 8)
+    assert parted(opened("digits"), validation=0.0, noise=0.1).validation.x.shape == (0, 1, 8, 8)
 
 
 def test_rare_categories_join_the_training_part_without_validation_too():

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from bayesdiv.app.data import uci
-from bayesdiv.app.data.loading import load
+from bayesdiv.app.data.loading import load, opened, parted
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.tasks.regression import Regression
 
@@ -253,7 +253,7 @@ def test_the_archives_own_file_of_concrete_is_read(archive, monkeypatch):
 @real_data
 def test_a_set_is_loaded_by_its_name(monkeypatch):
     monkeypatch.setenv("BAYESDIV_DATA", str(REAL))
-    splits = load("concrete", test=0.1, validation=0.0)
+    splits = parted(opened("concrete"), test=0.1, validation=0.0)
     assert (splits.name, splits.target, splits.notes) == (
         "concrete",
         "compressive_strength_mpa",

@@ -33,31 +33,20 @@ def datasets() -> list[str]:
     return sorted([*FUNCTIONS, *uci.SETS])
 
 
-def load(
-    name_or_path: str | Path,
-    *,
-    seed: int = 0,
-    noise: float = 0.0,
-    test: float = 0.2,
-    validation: float = 0.2,
-    **reading: Any,
-) -> Splits:
+def load(name_or_path: str | Path, *, seed: int = 0, noise: float = 0.0, **reading: Any) -> Splits:
     """A known data set or a table from a file, ready to train on.
 
     Args:
         name_or_path: a name in `datasets()`, or a file such as .csv, .xlsx or .parquet.
         seed: of the split and the noise.
         noise: standard deviation of the Gaussian noise on x, see `add_noise`.
-        test: share of the rows that is tested on.
-        validation: share of the rows that choices are made on; 0 leaves that part empty.
         **reading: for a file, what `opened` takes: its target, columns to drop and more.
 
     Examples:
         >>> load("breast_cancer").task
         Classification(classes=('benign', 'malignant'))
     """
-    source = opened(name_or_path, **reading)
-    return parted(source, seed=seed, noise=noise, test=test, validation=validation)
+    return parted(opened(name_or_path, **reading), seed=seed, noise=noise)
 
 
 def opened(
@@ -192,7 +181,7 @@ def parted(
     test: float = 0.2,
     validation: float = 0.2,
 ) -> Splits:
-    """What was `opened` in three parts; the arguments are those of `load`.
+    """What was `opened` in three parts: `test` and `validation` are shares of all rows.
 
     Images keep the test part of their publishers; the seed chooses one of five folds of the rest.
     """

@@ -110,9 +110,6 @@ def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
     alike = len({path.name for path in whole}) < len(whole)
     for folder, path in zip(folders, whole, strict=True):
         experiment, settings = restore(folder, data)
-        if not (folder / runs.METRICS).exists():
-            said = "holds a run that is not finished: train it to its end first"
-            raise runs.RunError(f"{folder} {said}")
         name = os.path.relpath(path, above) if alike else path.name
         about = result_of(folder), task_of(settings), settings["divergence"]
         found.append(Run(name, folder, experiment, settings, *about))
