@@ -47,6 +47,8 @@ class Entry:
 
     def shaped(self, piece: Tensor) -> Tensor:
         """A piece of the flat vector as the tensor, or pieces (…, weights) as tensors."""
+        if len(self.shape) == 1:  # as it is: a view takes one per cent of a small step
+            return piece
         tensor = piece.reshape((*piece.shape[:-1], *self.lying))
         return tensor.movedim(-1, piece.dim()) if self.order else tensor
 
