@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -58,15 +58,15 @@ def whole_line(distribution: Distribution) -> bool:
     return one.support is constraints.real and not isinstance(one, VonMises)
 
 
-def edges(distribution: Distribution) -> tuple[Tensor | None, Tensor | None]:
+def edges(distribution: Distribution) -> tuple[Tensor | float | None, Tensor | float | None]:
     """The ends of the support, None where it has none; one pair per component of a mixture."""
     one = mixed(distribution)
-    ends = [getattr(one.support, name, math.inf) for name in ("lower_bound", "upper_bound")]
     if isinstance(one, VonMises):  # torch calls its support the line, and draws from this
-        ends = [-math.pi, math.pi]
-    like = parameter(one)
-    low, high = (torch.as_tensor(end, dtype=like.dtype, device=like.device) for end in ends)
-    return low if low.isfinite().all() else None, high if high.isfinite().all() else None
+        return -math.pi, math.pi
+    ends = (getattr(one.support, name, None) for name in ("lower_bound", "upper_bound"))
+    known = (None if end is None else torch.as_tensor(end) for end in ends)
+    low, high = (None if end is None or not end.isfinite().all() else end for end in known)
+    return low, high
 
 
 def inside(distribution: Distribution, points: Tensor) -> Tensor:
@@ -183,19 +183,28 @@ def rebatched(
     return changed(distribution, batch)  # type: ignore[no-any-return]
 
 
-def quantiles(distribution: Distribution, levels: Sequence[float]) -> Tensor:
+def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
     """The points below which these shares of the mass lie, (levels, *batch), to find features."""
-    # By `icdf`, else from draws with a fixed seed, which are close enough to place panels. What
-    # overflows is given as the median.
-    like = parameter(distribution)
+    # By `icdf`, else by bisection of `cdf`, else from draws with a fixed seed, which are close
+    # enough to place panels. A quantile that overflows is given as the median.
+    levels = levels.reshape(-1, *[1] * len(distribution.batch_shape))
+    levels = levels.expand(-1, *distribution.batch_shape)
     if offers(distribution, "icdf"):
-        shape = len(levels), *[1] * len(distribution.batch_shape)
-        found = distribution.icdf(like.new_tensor(levels).reshape(shape))
+        found = distribution.icdf(levels)
+    elif offers(distribution, "cdf"):
+        bottom, top = edges(distribution)
+        low, high = torch.full_like(levels, -690.0), torch.full_like(levels, 690.0)
+        for _ in range(64):
+            middle = (low + high) / 2
+            below = distribution.cdf(_spread(middle, bottom, top)) < levels
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        found = _spread((low + high) / 2, bottom, top)
     else:
-        with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
+        with torch.random.fork_rng(devices=[levels.device] if levels.is_cuda else []):
             torch.manual_seed(0)
             draws = distribution.sample(torch.Size([_DRAWS])).sort(0).values
-        found = draws[[math.floor(level * (_DRAWS - 1)) for level in levels]]
+        places = levels.reshape(len(levels), -1)[:, 0] * (_DRAWS - 1)  # the same for every weight
+        found = draws[[math.floor(place) for place in places.tolist()]]
     middle = found[len(found) // 2]
     return torch.where(found.isfinite(), found, torch.where(middle.isfinite(), middle, 0.0))
 
@@ -207,3 +216,12 @@ def offers(distribution: Distribution, name: str) -> bool:
         inner = own is getattr(families.TransformedDistribution, name)
         return offers(distribution.base_dist, name) if inner else True
     return own is not getattr(Distribution, name)
+
+
+def _spread(u: Tensor, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:
+    """The support as a function of the line, so that all orders of magnitude are searched."""
+    if low is None and high is None:
+        return u.sinh()
+    if high is None:
+        return low + u.exp()  # type: ignore[operator]
+    return high - (-u).exp() if low is None else low + (high - low) * u.sigmoid()

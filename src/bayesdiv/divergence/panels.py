@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from bayesdiv.divergence.densities import edges, mixed, quantiles
+from bayesdiv.divergence.densities import edges, log_density, mixed, quantiles
 
 # 0.1587 and 0.8413 are one standard deviation of a Gaussian to either side.
 _LEVELS = (1e-12, 1e-6, 1e-3, 0.1587, 0.5, 0.8413, 1 - 1e-3, 1 - 1e-6, 1 - 1e-12)
@@ -17,6 +17,7 @@ _LEVELS = (1e-12, 1e-6, 1e-3, 0.1587, 0.5, 0.8413, 1 - 1e-3, 1 - 1e-6, 1 - 1e-12
 _OFFSETS = (2.0, 3.5, 5.5, 8.0, 12.0, 20.0, 38.0)
 # Shares of a logarithmic range, each panel twice as long as the one before.
 _GRADES = (0.0, *(2.0**-k for k in range(7, -1, -1)))
+_CROSSINGS = 8
 _FARTHEST = 1e140  # scales; its square still is a number
 
 
@@ -46,9 +47,9 @@ class Panels(NamedTuple):
         width = (half * shares).log() + self.clamped(u)
         return self.points(u).flatten(0, 1), width.flatten(0, 1)
 
-    def halves(self) -> "Panels":
-        """Twice as many, cut in the middle of u."""
-        middle = (self.low + self.high) / 2
+    def halves(self, cut: Tensor | None = None) -> "Panels":
+        """Twice as many, cut in the middle of u or at `cut`."""
+        middle = (self.low + self.high) / 2 if cut is None else cut
         low, high = torch.cat([self.low, middle]), torch.cat([middle, self.high])
         return Panels(low, high, torch.cat([self.origin] * 2), torch.cat([self.sign] * 2))
 
@@ -84,27 +85,32 @@ def lay_out(q: Distribution, p: Distribution) -> tuple[Panels, Panels, Panels]:
         tails.append(Panels(one, two, origin.expand_as(one), way.expand_as(one)))
     panels = Panels(*(torch.cat(sides) for sides in zip(panels, *tails, strict=True)))
     far, near = _probes(Panels(*(torch.stack(side) for side in zip(*stretches, strict=True))))
-    return panels, far, near
+    return _cut_at_crossings(q, p, panels), far, near
 
 
 def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
     """Where one distribution, or each component, has features, (cuts, n), and its least scale."""
-    found = quantiles(distribution, _LEVELS)
+    like = quantiles(distribution, torch.tensor([0.5], dtype=torch.float64))
+    found = quantiles(distribution, like.new_tensor(_LEVELS))
     low, middle, high = found[3:6]
-    offsets = middle.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
+    offsets = like.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
     cuts = [found, middle - (middle - low) * offsets, middle + (high - middle) * offsets]
-    cuts += [edge.expand_as(middle)[None] for edge in edges(distribution) if edge is not None]
+    limits = [middle.new_zeros(()) + edge for edge in edges(distribution) if edge is not None]
+    cuts += [limit.expand_as(middle)[None] for limit in limits]
     scale = torch.maximum(high - low, 1e-9 * (found[-1] - found[0])).clamp(min=1e-150)
     if middle.dim() == 1:
         return torch.cat(cuts), scale
     return torch.cat(cuts).movedim(-1, 0).flatten(0, 1), scale.amin(-1)
 
 
-def _each(edge: Tensor | None, like: Tensor) -> list[Tensor]:
+def _each(edge: Tensor | float | None, like: Tensor) -> list[Tensor]:
     """An edge for every component, (n,) each."""
     if edge is None:
         return []
-    return [one.expand_as(like) for one in (edge.unbind(-1) if edge.dim() > 1 else [edge])]
+    edge = torch.as_tensor(edge).to(like)
+    if edge.dim() < 2:
+        return [edge.expand_as(like)]
+    return [one.expand_as(like) for one in edge.unbind(-1)]
 
 
 def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, Panels]:
@@ -143,6 +149,27 @@ def _probes(stretches: Panels) -> Iterator[Panels]:
     for place in (end, end + (length / 2).clamp(max=50.0) * inward):
         one, two = torch.minimum(place, place + width), torch.maximum(place, place + width)
         yield Panels(one, two, origin, sign)
+
+
+def _cut_at_crossings(q: Distribution, p: Distribution, panels: Panels) -> Panels:
+    """Panels cut where the densities cross, at some places, by bisection."""
+
+    def q_is_above(panels: Panels, u: Tensor) -> Tensor:
+        x = panels.points(u)
+        return log_density(q, x) > log_density(p, x)
+
+    changes = q_is_above(panels, panels.low) != q_is_above(panels, panels.high)
+    changes &= panels.high > panels.low
+    _, index = changes.int().topk(min(_CROSSINGS, len(changes)), dim=0)
+    chosen = Panels(*(side.gather(0, index) for side in panels))
+    low, high = chosen.low, chosen.high
+    at_low = q_is_above(chosen, low)
+    for _ in range(60):
+        middle = (low + high) / 2
+        same = q_is_above(chosen, middle) == at_low
+        low, high = torch.where(same, middle, low), torch.where(same, high, middle)
+    sides = zip(panels, chosen.halves(low), strict=True)
+    return Panels(*(put(old, index, new) for old, new in sides))
 
 
 def put(old: Tensor, index: Tensor, new: Tensor) -> Tensor:

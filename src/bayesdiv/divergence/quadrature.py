@@ -34,11 +34,11 @@ class Quadrature(Estimator):
     """Dense integration on panels that follow both densities, for any pair: the reference.
 
     Panels lie between the quantiles of q, of p and of their components, are cut at the edges of the
-    supports, become logarithmic towards edges and in tails, and are halved until that changes
-    nothing; the masses of q and p must come out as 1. If not, `NotConverged` reports the error
-    reached; if an integral diverges, the value is infinite. The nodes do not move with q, so
-    gradients are right for priors with edges too. Some 4,000 nodes per weight in double precision:
-    for checks, figures and small networks. Memory is bounded for any number of weights.
+    supports and where q = p, become logarithmic towards edges and in tails, and are halved until
+    that changes nothing; the masses of q and p must come out as 1. If not, `NotConverged` reports
+    the error reached; if an integral diverges, the value is infinite. The nodes do not move with q,
+    so gradients are right for priors with edges too. Some 4,000 nodes per weight in double
+    precision: for checks, figures and small networks. Memory is bounded for any number of weights.
 
     Args:
         points: nodes per panel.
