@@ -11,11 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesdiv.saving import Taken, given, replacing
+from bayesdiv.saving import Taken, checksum, given, replacing
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT, LOCK = "weights.safetensors", "checkpoint.safetensors", ".lock"
@@ -151,11 +150,8 @@ def save_state(path: Path, states: Mapping[str, Mapping[str, Any]], **told: Any)
 
 def _checksum(tensors: Mapping[str, Tensor], said: str) -> str:
     """SHA-256 of the metadata and of all tensors with their names, dtypes and shapes."""
-    found = hashlib.sha256(said.encode())
-    for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+    kinds = {name: (tensor.dtype, *tensor.shape) for name, tensor in sorted(tensors.items())}
+    return checksum(tensors, f"{said}{kinds}")
 
 
 def identity(settings: Mapping[str, Any]) -> str:
@@ -177,8 +173,7 @@ def read_sealed(folder: Path, name: str) -> dict[str, Any]:
     """Read what `write_sealed` wrote, or complain of a file that is damaged or of another run."""
     content = read_json(folder / name)
     both = content if isinstance(content, dict) else {}
-    checksum = both.pop("checksum", None)
-    if checksum != _digest(both):
+    if both.pop("checksum", None) != _digest(both):
         raise RunError(f"{folder / name} is damaged: its content does not fit its checksum")
     if both.pop("settings", None) != identity(read_json(folder / SETTINGS)):
         raise RunError(f"{folder / name} does not fit the settings beside it: it is of another run")

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -58,15 +58,15 @@ def whole_line(distribution: Distribution) -> bool:
     return one.support is constraints.real and not isinstance(one, VonMises)
 
 
-def edges(distribution: Distribution) -> tuple[Tensor | float | None, Tensor | float | None]:
+def edges(distribution: Distribution) -> tuple[Tensor | None, Tensor | None]:
     """The ends of the support, None where it has none; one pair per component of a mixture."""
     one = mixed(distribution)
+    ends = [getattr(one.support, name, math.inf) for name in ("lower_bound", "upper_bound")]
     if isinstance(one, VonMises):  # torch calls its support the line, and draws from this
-        return -math.pi, math.pi
-    ends = (getattr(one.support, name, None) for name in ("lower_bound", "upper_bound"))
-    known = (None if end is None else torch.as_tensor(end) for end in ends)
-    low, high = (None if end is None or not end.isfinite().all() else end for end in known)
-    return low, high
+        ends = [-math.pi, math.pi]
+    like = parameter(one)
+    low, high = (torch.as_tensor(end, dtype=like.dtype, device=like.device) for end in ends)
+    return low if low.isfinite().all() else None, high if high.isfinite().all() else None
 
 
 def inside(distribution: Distribution, points: Tensor) -> Tensor:
@@ -183,28 +183,27 @@ def rebatched(
     return changed(distribution, batch)  # type: ignore[no-any-return]
 
 
-def quantiles(distribution: Distribution, levels: Tensor) -> Tensor:
+def quantiles(distribution: Distribution, levels: Sequence[float]) -> Tensor:
     """The points below which these shares of the mass lie, (levels, *batch), to find features."""
     # By `icdf`, else by bisection of `cdf`, else from draws with a fixed seed, which are close
     # enough to place panels. A quantile that overflows is given as the median.
-    levels = levels.reshape(-1, *[1] * len(distribution.batch_shape))
-    levels = levels.expand(-1, *distribution.batch_shape)
+    like, batch = parameter(distribution), distribution.batch_shape
+    wanted = like.new_tensor(levels).reshape(-1, *[1] * len(batch)).expand(-1, *batch)
     if offers(distribution, "icdf"):
-        found = distribution.icdf(levels)
+        found = distribution.icdf(wanted)
     elif offers(distribution, "cdf"):
         bottom, top = edges(distribution)
-        low, high = torch.full_like(levels, -690.0), torch.full_like(levels, 690.0)
+        low, high = torch.full_like(wanted, -690.0), torch.full_like(wanted, 690.0)
         for _ in range(64):
             middle = (low + high) / 2
-            below = distribution.cdf(_spread(middle, bottom, top)) < levels
+            below = distribution.cdf(_spread(middle, bottom, top)) < wanted
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         found = _spread((low + high) / 2, bottom, top)
     else:
-        with torch.random.fork_rng(devices=[levels.device] if levels.is_cuda else []):
+        with torch.random.fork_rng(devices=[like.device] if like.is_cuda else []):
             torch.manual_seed(0)
             draws = distribution.sample(torch.Size([_DRAWS])).sort(0).values
-        places = levels.reshape(len(levels), -1)[:, 0] * (_DRAWS - 1)  # the same for every weight
-        found = draws[[math.floor(place) for place in places.tolist()]]
+        found = draws[[math.floor(level * (_DRAWS - 1)) for level in levels]]
     middle = found[len(found) // 2]
     return torch.where(found.isfinite(), found, torch.where(middle.isfinite(), middle, 0.0))
 
@@ -218,7 +217,7 @@ def offers(distribution: Distribution, name: str) -> bool:
     return own is not getattr(Distribution, name)
 
 
-def _spread(u: Tensor, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:
+def _spread(u: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     """The support as a function of the line, so that all orders of magnitude are searched."""
     if low is None and high is None:
         return u.sinh()

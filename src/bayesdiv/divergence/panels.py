@@ -90,27 +90,22 @@ def lay_out(q: Distribution, p: Distribution) -> tuple[Panels, Panels, Panels]:
 
 def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
     """Where one distribution, or each component, has features, (cuts, n), and its least scale."""
-    like = quantiles(distribution, torch.tensor([0.5], dtype=torch.float64))
-    found = quantiles(distribution, like.new_tensor(_LEVELS))
+    found = quantiles(distribution, _LEVELS)
     low, middle, high = found[3:6]
-    offsets = like.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
+    offsets = middle.new_tensor(_OFFSETS).reshape(-1, *[1] * middle.dim())
     cuts = [found, middle - (middle - low) * offsets, middle + (high - middle) * offsets]
-    limits = [middle.new_zeros(()) + edge for edge in edges(distribution) if edge is not None]
-    cuts += [limit.expand_as(middle)[None] for limit in limits]
+    cuts += [edge.expand_as(middle)[None] for edge in edges(distribution) if edge is not None]
     scale = torch.maximum(high - low, 1e-9 * (found[-1] - found[0])).clamp(min=1e-150)
     if middle.dim() == 1:
         return torch.cat(cuts), scale
     return torch.cat(cuts).movedim(-1, 0).flatten(0, 1), scale.amin(-1)
 
 
-def _each(edge: Tensor | float | None, like: Tensor) -> list[Tensor]:
+def _each(edge: Tensor | None, like: Tensor) -> list[Tensor]:
     """An edge for every component, (n,) each."""
     if edge is None:
         return []
-    edge = torch.as_tensor(edge).to(like)
-    if edge.dim() < 2:
-        return [edge.expand_as(like)]
-    return [one.expand_as(like) for one in edge.unbind(-1)]
+    return [one.expand_as(like) for one in (edge.unbind(-1) if edge.dim() > 1 else [edge])]
 
 
 def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, Panels]:
