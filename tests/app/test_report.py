@@ -784,7 +784,7 @@ def others(tmp_path_factory):
     compared = comparison.page("compared", every, histories, forecasts, splits, 8)
     states = ["complete", "pruned", "failed"]
     tried = [
-        Tried(k, {"alpha": a, "strength": b}, a + b, states[k % 3], EVIL, 1.0)
+        Tried(k, {"alpha": a, "strength": b}, a + b, states[k % 3], EVIL)
         for k, (a, b) in enumerate(random.random((30, 2)).tolist())
     ]
     matters = {"alpha": 0.75, "strength": 0.25}
@@ -795,7 +795,7 @@ def others(tmp_path_factory):
 
 
 def searched(*values):
-    tried = [Tried(k, {"alpha": 0.5}, v, "complete", "", 1.0) for k, v in enumerate(values)]
+    tried = [Tried(k, {"alpha": 0.5}, v, "complete", "") for k, v in enumerate(values)]
     return tune.page("searched", "NLL", tried, frozenset(), {})
 
 

@@ -391,10 +391,13 @@ def test_named_inputs_are_handed_on():
     assert torch.allclose(3 * one, three)
 
 
-def test_how_much_is_random_is_shown():
+def test_what_is_random_and_what_is_not_is_shown():
     module = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
     net = bd.bayesianize(module, STANDARD, where=lambda name, _: not name.startswith("0"))
-    assert "random: 60 weights in 6 tensors" in repr(net)
+    assert "random: 60 weights in 1.weight, 1.bias, 2.weight, 2.bias, … (6 tensors)" in repr(net)
+    assert "not random: 20 weights in 0.weight, 0.bias" in repr(net)
+    whole = bd.bayesianize(nn.Linear(4, 4), STANDARD)
+    assert "trials: (2,)" in repr(bd.stacked([whole, whole]))
 
 
 # Contexts ------------------------------------------------------------------------------------

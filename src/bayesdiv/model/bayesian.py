@@ -147,7 +147,23 @@ class Bayesian(Whole):
                 owner.register_parameter(last, nn.Parameter(buffer, requires_grad=False))
 
     def extra_repr(self) -> str:
-        return f"random: {self.layout.size:,} weights in {len(self.layout.entries)} tensors"
+        fixed = self.module.named_parameters() if "module" in self._modules else ()
+        sizes = {
+            "random": {entry.names[0]: entry.shape.numel() for entry in self.layout.entries},
+            "not random": {name: parameter.numel() for name, parameter in fixed},
+        }
+        lines = [
+            f"{kind}: {sum(own.values()):,} weights in {_listed([*own])}"
+            for kind, own in sizes.items()
+            if own
+        ]
+        if self.loc.dim() > 1:
+            lines.append(f"trials: {tuple(self.loc.shape[:-1])}")
+        return "\n".join(lines)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + f", … ({len(names)} tensors)" * (len(names) > 4)
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:

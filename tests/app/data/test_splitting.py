@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from bayesdiv.app.data.columns import Dates, Encoder, Numeric, OneHot
 from bayesdiv.app.data.loading import load, opened, parted
 from bayesdiv.app.data.splits import DataError, Splits
-from bayesdiv.app.data.table import Apart, add_noise, checked, split
+from bayesdiv.app.data.table import add_noise, checked, split
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
 
@@ -70,7 +70,7 @@ def test_a_table_without_repeats_is_drawn_as_before():
 
 def test_the_latest_rows_are_tested_and_those_before_them_validated():
     frame = rows().sample(frac=1, random_state=0)
-    train, validation, test = parts_of(frame, apart=Apart("time", "day"))
+    train, validation, test = parts_of(frame, apart="time:day")
     by_day = rows()["a"].to_numpy()
     assert (len(train), len(validation), len(test)) == (48, 16, 16)
     np.testing.assert_allclose(sorted(test), sorted(by_day[-16:]), atol=1e-6)
@@ -80,7 +80,7 @@ def test_the_latest_rows_are_tested_and_those_before_them_validated():
 def test_rows_of_one_time_are_in_one_part():
     frame = rows().assign(year=np.repeat([2001, 2002, 2003, 2004, 2005], 16))
     for seed in range(2):
-        train, validation, test = parts_of(frame, seed, apart=Apart("time", "year"))
+        train, validation, test = parts_of(frame, seed, apart="time:year")
         assert (len(train), len(validation), len(test)) == (48, 16, 16)
         np.testing.assert_allclose(sorted(test), sorted(frame["a"][-16:]), atol=1e-6)
 
@@ -89,7 +89,7 @@ def test_rows_of_one_time_are_in_one_part():
 def test_a_group_is_in_one_part(seed):
     frame = rows().assign(patient=[f"p{k % 13}" for k in range(ROWS)])
     seen = []
-    for part in parts_of(frame, seed, apart=Apart("group", "patient")):
+    for part in parts_of(frame, seed, apart="group:patient"):
         near = np.abs(frame["a"].to_numpy() - part[:, None]).argmin(1)
         seen.append(set(frame["patient"].iloc[near]))
         assert seen[-1]
@@ -97,13 +97,13 @@ def test_a_group_is_in_one_part(seed):
 
 
 def test_the_column_that_parts_is_no_input_and_must_be_fit():
-    table = checked(rows(), "rows", target="y", apart=Apart("time", "day"))
+    table = checked(rows(), "rows", target="y", apart="time:day")
     assert "day" not in table.features
     assert "column 'day' splits the rows and is not an input" in table.notes
     with pytest.raises(DataError, match="column 'town' must hold a date or a number"):
-        checked(rows(), "rows", target="y", apart=Apart("time", "town"))
+        checked(rows(), "rows", target="y", apart="time:town")
     with pytest.raises(ValueError, match="split must be time:COLUMN or group:COLUMN, got day"):
-        Apart.parse("day")
+        checked(rows(), "rows", target="y", apart="day")
 
 
 def test_a_file_of_its_own_is_the_test_part(tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from bayesdiv.app.data.columns import Encoder, Numeric, numbers_of
 from bayesdiv.app.data.files import KNOWN, Written, table_of
 from bayesdiv.app.data.splits import DataError, Splits, ensure
-from bayesdiv.app.data.table import Apart, Table, add_noise, checked, known_column, split
+from bayesdiv.app.data.table import Table, add_noise, checked, known_column, split
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.task import Task, named
 from bayesdiv.app.tasks.classification import Classification
@@ -58,7 +58,7 @@ def opened(
     impute: bool = False,
     written: Written | None = None,
     tested_on: str | Path | None = None,
-    apart: Apart | None = None,
+    apart: str | None = None,
     likelihood: str | None = None,
     pictures: str | None = None,
     size: int | None = None,
@@ -142,7 +142,7 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"header must be yes or no, got {source['header']}")
     plain = {name: source.get(name) for name in ("separator", "decimal", "encoding", "sheet")}
     texts = tuple(filter(None, (source.get("categories") or "").split(",")))
-    task, split, size = source.get("task"), source.get("split"), source.get("size")
+    task, size = source.get("task"), source.get("size")
     if size is not None and not (str(size).isdecimal() and 8 <= int(size) <= 1024):
         raise ValueError(f"size must be a whole number of pixels between 8 and 1024, got {size}")
     return {
@@ -152,7 +152,7 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
         "impute": bool(source.get("impute")),
         "written": Written(**plain, header=headers[source.get("header")], texts=texts),
         "tested_on": source.get("test"),
-        "apart": None if split is None else Apart.parse(split),
+        "apart": source.get("split"),
         "likelihood": source.get("likelihood"),
         "pictures": source.get("pictures"),
         "size": None if size is None else int(size),

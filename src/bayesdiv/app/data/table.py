@@ -27,22 +27,6 @@ MOST_CLASSES = 20  # a target of whole numbers with more different values is a q
 RARE = 0.2  # of the commonest value's rows: the rarest class of a target that is no quantity
 
 
-@dataclass(frozen=True)
-class Apart:
-    """How rows are split if not at random: by `time`, the latest tested, or whole `group`s."""
-
-    kind: str  # time or group
-    column: str  # with the times or the groups; it is not an input
-
-    @classmethod
-    def parse(cls, text: str) -> "Apart":
-        """From the words of the command line."""
-        kind, _, column = text.partition(":")
-        if kind not in ("time", "group") or not column:
-            raise ValueError(f"split must be time:COLUMN or group:COLUMN, got {text}")
-        return cls(kind, column)
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows with a target, checked and not yet split."""
@@ -72,10 +56,16 @@ def checked(
     task: type[Task] | None = None,
     drop: Iterable[str] = (),
     impute: bool = False,
-    apart: Apart | None = None,
+    apart: str | None = None,
     tested: "DataFrame | None" = None,
 ) -> Table:
-    """A pandas table with target and task settled, and nothing in it that cannot be encoded."""
+    """A pandas table with target and task settled, and nothing in it that cannot be encoded.
+
+    It is split at random if not `apart`: by time:COLUMN, the latest tested, or whole group:COLUMN.
+    """
+    kind, _, by = (apart or "").partition(":")
+    rule = "split must be time:COLUMN or group:COLUMN"
+    ensure(apart is None or (kind in ("time", "group") and by), f"{rule}, got {apart}")
     columns.check_unique(frame.columns)
     count = len(frame)
     ensure(count >= FEWEST_ROWS, f"{name} must have at least {FEWEST_ROWS} rows, got {count}")
@@ -83,7 +73,7 @@ def checked(
     dropped = [known_column(column, frame, name) for column in drop]
     other = "choose another --target or --drop"
     ensure(target not in dropped, f"the target {target!r} cannot be dropped: {other}")
-    frame = _without(frame, name, dropped, [target, apart.column if apart else None], notes)
+    frame = _without(frame, name, dropped, [target, by], notes)
     if target is None:
         target = str(frame.columns[-1])
         notes.append(f"the target is the last column, {target!r}")
@@ -96,10 +86,10 @@ def checked(
     frame, held, groups = frame[there], int(there[len(there) - held :].sum()), None
     rule = f"the file to test on must have a row with a value of the target {target!r}"
     ensure(held or tested is None, f"{rule}, got none")
-    if apart is not None:
-        groups = _groups(frame[known_column(apart.column, frame, name)], apart.kind)
-        frame = frame.drop(columns=apart.column)
-        notes.append(f"column {apart.column!r} splits the rows and is not an input")
+    if by:
+        groups = _groups(frame[known_column(by, frame, name)], kind)
+        frame = frame.drop(columns=by)
+        notes.append(f"column {by!r} splits the rows and is not an input")
     if not there.all():
         notes.append(f"rows left out, as their target {target!r} is missing: {(~there).sum()}")
     if task is not Classification:
@@ -113,10 +103,8 @@ def checked(
     if found is not Classification and isinstance(kind_of(frame[target]), Numeric):
         frame = frame.assign(**{target: columns.numbers_of(frame[target])})
     notes += _notes_on(frame.drop(columns=target))
-    timed = apart is not None and apart.kind == "time"
-    if apart is None:
-        groups = _repeats(frame, held, notes)
-    return Table(name, frame, target, found, None, tuple(notes), groups, timed, held)
+    groups = groups if by else _repeats(frame, held, notes)
+    return Table(name, frame, target, found, None, tuple(notes), groups, kind == "time", held)
 
 
 def _check(frame: "DataFrame", target: str, gaps: bool) -> None:

@@ -65,7 +65,7 @@ class _Trial:
 
     def tried(self) -> Tried:
         value = self.value if math.isfinite(self.value) else None
-        return Tried(self.number, self.settings, value, self.state, "", None)
+        return Tried(self.number, self.settings, value, self.state, "")
 
 
 class Grown(NamedTuple):

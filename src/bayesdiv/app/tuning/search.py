@@ -57,7 +57,6 @@ class Tried(NamedTuple):
     value: float | None
     state: str  # running, complete, pruned, failed, or stopped by the user
     reason: str
-    seconds: float | None
 
 
 Tell = Callable[[Sequence[Tried]], None]
@@ -224,9 +223,7 @@ def tried_in(study: optuna.Study) -> list[Tried]:
         reason, state = trial.user_attrs.get("reason", ""), trial.state.name.lower()
         if trial.state == TrialState.FAIL:
             state = "stopped" if reason == STOPPED else "failed"
-        seconds = trial.duration.total_seconds() if trial.duration else None
-        settings = dict(trial.params)
-        found.append(Tried(trial.number, settings, trial.value, state, reason, seconds))
+        found.append(Tried(trial.number, dict(trial.params), trial.value, state, reason))
     return found
 
 
