@@ -14,9 +14,11 @@ target with ties may lie above it.
 
 import argparse
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +32,6 @@ from bayesdiv.app.data import uci
 from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.nets.tables import MLP
 from bayesdiv.calibration import Central, Intervals, Quantiles, Scaled, Sets
-from bayesdiv.calibration.conformal import rank
 
 HELD_OUT, MOST, MOST_TRAINED = 0.2, 1000, 2000
 EPOCHS, DRAWS, KEPT = 300, 2, 30
@@ -165,6 +166,11 @@ def of_classes(name: str, x: np.ndarray, y: np.ndarray, count: int, level: float
         inside[way] = hit.double().mean(1).numpy()
         width[way] = member.double().sum(-1).mean().item()
     return Line(name, parts.held_out[1].shape[1], parts.test[1].shape[1], inside, width)
+
+
+def rank(count: int, level: float) -> int:
+    """Which of so many ascending scores is the conformal threshold, counted from 1."""
+    return math.ceil((count + 1) * Fraction(str(level)))
 
 
 def band(line: Line, count: int, level: float) -> tuple[float, float]:
