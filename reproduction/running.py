@@ -58,7 +58,8 @@ def main() -> None:
     if "regression-pack" in given.experiments:
         _say(f"{len(pack(given.data or Path('arrays')))} sets are packed")
     if "regression-searched" in given.experiments:
-        regression_results.halve(given.out, device, folder=given.data, limit=given.limit, tell=_say)
+        how = {"folder": given.data, "processes": given.processes, "limit": given.limit}
+        regression_results.halve(given.out, device, **how, tell=_say)
     if "regression-draws" in given.experiments:
         effective.compute(given.out, protocol, _say)
     machine = images_running.Machine(device, given.processes, given.data, given.limit)

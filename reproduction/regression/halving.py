@@ -10,7 +10,7 @@ its test rows, which decide nothing within a split.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -136,6 +136,16 @@ def best(nll: Tensor, count: int) -> list[int]:
     return mean.argsort(stable=True)[:count].tolist()
 
 
+class Progress(NamedTuple):
+    """The rounds of a search that have ended, and the seconds that they took."""
+
+    rounds: list[dict[str, Any]]
+    seconds: float = 0.0
+
+
+Keep = Callable[[Progress], None]
+
+
 def chosen(
     contender: Contender,
     inner: Rows,
@@ -143,27 +153,49 @@ def chosen(
     search: Search,
     device: torch.device,
     tell: Tell = lambda line: None,
+    before: Progress = Progress([]),  # noqa: B008
+    keep: Keep = lambda progress: None,
 ) -> tuple[Candidate, list[dict[str, Any]]]:
-    """The winner, and what every round tried and found."""
-    tried, told = candidates(contender, search), []
+    """The winner, and what every round tried and found; rounds of an earlier try are not repeated.
+
+    Args:
+        contender: the loss.
+        inner: rows to train on and to choose by.
+        protocol: what all losses share.
+        search: how much is tried.
+        device: what computes.
+        tell: called with a line per round.
+        before: what an earlier try has found.
+        keep: called with what is found so far after each round.
+    """
+    tried, told, began = candidates(contender, search), [*before.rounds], time.perf_counter()
     final = draws_per_step(contender)
     rounds = [(count, splits, min(search.draws, final)) for count, splits in search.rounds]
     rounds.append((search.finalists, protocol.trials, final))
-    for count, splits, samples in rounds:
-        tried = tried[:count]
-        tell(f"{len(tried)} candidates on {splits} splits, {samples} draws per step")
-        some = Rows(*(part[: min(splits, len(part))] for part in inner))
-        nll = validated(contender, some, tried, protocol, samples, device)
-        told.append(
-            {
-                "splits": len(some.x),
-                "samples": samples,
-                "tried": [one._asdict() for one in tried],
-                "validation_nll": listed(nll.mean(1)),
-            }
-        )
-        tried = [tried[place] for place in best(nll, len(tried))]
+    for number, (count, splits, samples) in enumerate(rounds):
+        if number == len(told):
+            tried = tried[:count]
+            tell(f"{len(tried)} candidates on {splits} splits, {samples} draws per step")
+            some = Rows(*(part[: min(splits, len(part))] for part in inner))
+            nll = validated(contender, some, tried, protocol, samples, device)
+            told.append(
+                {
+                    "splits": len(some.x),
+                    "samples": samples,
+                    "tried": [one._asdict() for one in tried],
+                    "validation_nll": listed(nll.mean(1)),
+                }
+            )
+            keep(Progress(told, before.seconds + time.perf_counter() - began))
+        tried = ranked(told[number])
     return tried[0], told
+
+
+def ranked(told: Mapping[str, Any]) -> list[Candidate]:
+    """The candidates of a round, the best first."""
+    nll = [math.nan if each is None else each for each in told["validation_nll"]]
+    order = best(torch.tensor(nll, dtype=torch.float64).unsqueeze(1), len(nll))
+    return [Candidate(**told["tried"][place]) for place in order]
 
 
 def compute(
@@ -174,11 +206,25 @@ def compute(
     search: Search,
     device: torch.device,
     tell: Tell = lambda line: None,
+    before: Progress = Progress([]),  # noqa: B008
+    keep: Keep = lambda progress: None,
 ) -> dict[str, Any]:
-    """The result of one loss on one data set, as it is written to disk."""
+    """The result of one loss on one data set, as it is written to disk.
+
+    Args:
+        name: a key of `CONTENDERS`.
+        x: features.
+        y: target.
+        protocol: what all losses share.
+        search: how much is tried.
+        device: what computes.
+        tell: called with a line per round.
+        before: the rounds of an earlier try.
+        keep: called with the rounds so far after each.
+    """
     contender, seeds, began = CONTENDERS[name], list(range(protocol.trials)), time.perf_counter()
     outer, inner = split_rows(x, y, seeds, protocol)
-    won, told = chosen(contender, inner, protocol, search, device, tell)
+    won, told = chosen(contender, inner, protocol, search, device, tell, before, keep)
     rows, samples = outer.repeated(1, device), draws_per_step(contender)
     choice, rates = _spread([won], protocol.trials)
     model, likelihood = trained(
@@ -199,5 +245,5 @@ def compute(
         "nll": listed(found.nll),
         "noise": listed(likelihood.scale.detach().cpu() * outer.scale),
         "diverged": bad,
-        "seconds": time.perf_counter() - began,
+        "seconds": before.seconds + time.perf_counter() - began,
     }

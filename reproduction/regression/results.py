@@ -1,12 +1,14 @@
 """Where the regression results lie, which are missing, and how what all losses share was chosen."""
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,9 +16,10 @@ from bayesdiv.app import runs
 from reproduction.contenders import title
 from reproduction.hardware import hardware
 from reproduction.item import Tell, stamp
+from reproduction.pool import finished
 from reproduction.regression import halving
 from reproduction.regression.columns import Job, Trial, computed
-from reproduction.regression.halving import LOSSES, Search
+from reproduction.regression.halving import LOSSES, Progress, Search
 from reproduction.regression.rows import SETS, arrays
 from reproduction.regression.training import COLUMNS, Protocol
 
@@ -86,6 +89,43 @@ def missing(
         yield job, told
 
 
+class Halving(NamedTuple):
+    """One search: its set and loss, and all that it needs besides."""
+
+    data: str
+    loss: str
+    results: Path
+    protocol: Protocol
+    search: Search
+    folder: Path | None
+    device: torch.device
+
+    @property
+    def path(self) -> Path:
+        """The file of its result."""
+        return place(self.results, self.data, self.loss, SEARCHED)
+
+    def run(self, tell: Tell = lambda line: None) -> float:
+        """Search and write the result; rounds that have ended survive a kill. Returns seconds."""
+        part, given = self.path.with_suffix(".part"), self._given()
+        kept = runs.read_json(part) if part.exists() else {}
+        same = kept.get("given") == given
+        before = Progress(kept["rounds"], kept["seconds"]) if same else Progress([])
+
+        def keep(progress: Progress) -> None:
+            runs.write_json(part, {"given": given, **progress._asdict()})
+
+        whole = (*arrays(self.data, self.folder), self.protocol, self.search, self.device)
+        told = halving.compute(self.loss, *whole, tell, before, keep)
+        runs.write_json(self.path, {"data": self.data, **told, **_stamp(self.device)})
+        part.unlink(missing_ok=True)
+        return float(told["seconds"])
+
+    def _given(self) -> Any:
+        """What the rounds depend on, as JSON gives it back."""
+        return json.loads(json.dumps([asdict(self.protocol), asdict(self.search)]))
+
+
 def halve(
     results: Path,
     device: torch.device,
@@ -94,6 +134,7 @@ def halve(
     protocol: Protocol | None = None,
     data: Sequence[str] = SETS,
     folder: Path | None = None,
+    processes: int = 1,
     limit: float = math.inf,
     tell: Tell = lambda line: None,
 ) -> None:
@@ -106,18 +147,22 @@ def halve(
         protocol: what all share; None is that of the tables.
         data: the sets.
         folder: of packed arrays, see `rows.pack`.
+        processes: searches at a time.
         limit: seconds after which no further search begins.
         tell: called with a line of progress.
     """
     began = time.monotonic()
-    search, protocol = search or Search(), protocol or Protocol()
-    for name, loss in product(data, LOSSES):
-        path = place(results, name, loss, SEARCHED)
-        if path.exists() or time.monotonic() - began > limit:
-            continue
-        told = halving.compute(loss, *arrays(name, folder), protocol, search, device, tell)
-        runs.write_json(path, {"data": name, **told, **_stamp(device)})
-        tell(f"{name} with {title(loss)}: {told['seconds']:.0f} s")
+    shared = (results, protocol or Protocol(), search or Search(), folder, device)
+    every = (Halving(name, loss, *shared) for name, loss in product(data, LOSSES))
+    waiting = iter([job for job in every if not job.path.exists()])
+
+    def following() -> Halving | None:
+        return next(waiting, None) if time.monotonic() - began <= limit else None
+
+    # A process of its own cannot report its rounds to this one.
+    work = partial(Halving.run, tell=tell) if processes == 1 else Halving.run
+    for job, seconds in finished(following, work, processes):
+        tell(f"{job.data} with {title(job.loss)}: {seconds:.0f} s")
 
 
 def found(results: Path) -> dict[str, dict[str, dict[str, Any]]]:

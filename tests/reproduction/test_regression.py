@@ -291,6 +291,46 @@ def test_a_search_by_halving_writes_one_file_per_set_and_loss_and_goes_on(tmp_pa
     assert found["yacht"]["js_a"]["setting"] == told["setting"]
 
 
+class Stopped(Exception):
+    pass
+
+
+def test_a_stopped_search_repeats_no_round_and_ends_as_if_it_had_not_stopped(tmp_path, at_hand):
+    given = {"search": SMALL, "protocol": TOY, "data": ("yacht",)}
+    regression_results.halve(tmp_path / "whole", CPU, **given)
+    part = tmp_path / "again" / "regression-searched/yacht/kl.part"
+
+    def stopping(line):
+        if part.exists() and len(json.loads(part.read_text())["rounds"]) == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        regression_results.halve(tmp_path / "again", CPU, **given, tell=stopping)
+    assert not part.with_suffix(".json").exists()
+    lines = []
+    regression_results.halve(tmp_path / "again", CPU, **given, tell=lines.append)
+    assert lines[0].startswith("2 candidates on 3 splits, 100 draws")  # the third round of KL
+    assert not list(tmp_path.rglob("*.part"))
+    for name in halving.LOSSES:
+        one, two = (
+            json.loads((tmp_path / each / f"regression-searched/yacht/{name}.json").read_text())
+            for each in ("whole", "again")
+        )
+        same = ("rounds", "setting", "rmse", "nll")
+        assert [one[key] for key in same] == [two[key] for key in same]
+
+
+def test_rounds_of_another_search_are_not_taken_over(tmp_path, at_hand):
+    given = {"protocol": TOY, "data": ("yacht",)}
+    part = tmp_path / "regression-searched/yacht/kl.part"
+    part.parent.mkdir(parents=True)
+    part.write_text(json.dumps({"given": "another", "rounds": [{}], "seconds": 1e6}))
+    regression_results.halve(tmp_path, CPU, search=SMALL, **given)
+    told = json.loads(part.with_suffix(".json").read_text())
+    assert len(told["rounds"]) == 3
+    assert told["seconds"] < 1e6
+
+
 def test_packed_arrays_are_read_in_the_place_of_tables(tmp_path, monkeypatch):
     wanted = rows()
     np.savez_compressed(tmp_path / "yacht.npz", x=wanted[0], y=wanted[1])

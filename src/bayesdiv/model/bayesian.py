@@ -111,9 +111,9 @@ class Bayesian(Whole):
             full = self._posterior.mean.dtype
             parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
         tensors = self.layout.named(parts)
-        for name, placeholder in zip(tensors, self._empty, strict=True):
-            if tensors[name].dtype.itemsize > placeholder.dtype.itemsize:
-                tensors[name] = tensors[name].to(placeholder.dtype)
+        for (name, tensor), empty in zip(tensors.items(), self._empty, strict=True):
+            if tensor.dtype is not empty.dtype and tensor.itemsize > empty.dtype.itemsize:
+                tensors[name] = tensor.to(empty.dtype)
         return tensors
 
     def q(self) -> Distribution:

@@ -49,13 +49,13 @@ class Entry:
         """A piece of the flat vector as the tensor, or pieces (…, weights) as tensors."""
         if len(self.shape) == 1:  # as it is: a view takes one per cent of a small step
             return piece
-        tensor = piece.reshape((*piece.shape[:-1], *self.lying))
+        tensor = piece.reshape(piece.shape[:-1] + self.lying)
         return tensor.movedim(-1, piece.dim()) if self.order else tensor
 
     @property
-    def lying(self) -> list[int]:
+    def lying(self) -> torch.Size:
         """The shape as it lies in the flat vector."""
-        return [self.shape[axis] for axis in self.order or range(len(self.shape))]
+        return torch.Size(self.shape[axis] for axis in self.order) if self.order else self.shape
 
     @property
     def fan_in(self) -> int:
