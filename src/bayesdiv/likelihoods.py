@@ -96,7 +96,7 @@ class Noisy(Likelihood):
 
     def scale_for(self, axes: int) -> Tensor:
         """The scale, its trials in line with those of outputs of which `axes` follow the trials."""
-        return self.scale.reshape(*self.trials, *(1,) * axes)
+        return self.scale.reshape(*self.trials, *(1,) * axes) if self.trials else self.scale
 
 
 class Gaussian(Noisy):

@@ -63,6 +63,17 @@ def test_a_run_of_classes_becomes_a_file_of_raw_columns(run, capsys):
     assert (found["probabilities"] - wanted.probabilities).abs().max() < 1e-5
 
 
+def test_the_metadata_of_a_run_tell_numbers_from_categories(tmp_path):
+    rows = pd.DataFrame({"c": ["x", "y"] * 30, "d": pd.date_range("2024-01-01", periods=60)})
+    rows.assign(n=np.sin(range(60)), y=np.cos(range(60))).to_csv(tmp_path / "rows.csv", index=False)
+    assert call("train", tmp_path / "rows.csv", "--epochs", 1, "--out", tmp_path / "run") == 0
+    assert call("export", tmp_path / "run", tmp_path / "run.pt2", "--samples", 2) == 0
+    extra = {"bayesdiv.json": ""}
+    torch.export.load(tmp_path / "run.pt2", extra_files=extra)
+    columns = json.loads(extra["bayesdiv.json"])["columns"]
+    assert [column["kind"] for column in columns] == ["category", "number", "number"]
+
+
 @pytest.mark.slow
 def test_a_run_on_small_pictures_in_a_table_becomes_a_file_of_their_columns(tmp_path):
     quick = ("--epochs", 1, "--test_samples", 5)

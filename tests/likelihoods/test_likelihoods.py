@@ -25,6 +25,7 @@ def test_several_outputs_are_independent_with_the_same_noise():
     assert (conditional.batch_shape, conditional.event_shape) == ((3,), (2,))
     wanted = stats.norm(outputs, 0.5).logpdf(y).sum(1)
     assert torch.allclose(conditional.log_prob(y), torch.as_tensor(wanted).float(), atol=1e-5)
+    assert bd.Gaussian()(outputs[0]).batch_shape == ()
 
 
 def test_student_t_noise_has_its_density():

@@ -289,6 +289,12 @@ def test_draws_of_each_tensor_have_its_own_dtype(dtype):
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
 
 
+def test_draws_in_double_precision_stay_so_for_a_network_in_single():
+    net = bd.bayesianize(nn.Linear(4, 2), STANDARD)
+    weights = tuple(drawn.double() for drawn in bd.draw_weights(net, 3))
+    assert bd.draws(net, ROWS.double(), weights).dtype == torch.float64
+
+
 def test_a_module_in_half_precision_has_a_posterior_that_learns():
     torch.manual_seed(0)
     net = bd.bayesianize(nn.Linear(4, 1).to(torch.bfloat16), bd.FanIn())

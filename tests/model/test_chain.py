@@ -33,11 +33,11 @@ def one_by_one(model: bd.Bayesian, source: nn.Module, weights, x):
 @pytest.mark.parametrize("bias", [True, False])
 def test_outputs_and_gradients_are_those_of_each_network_by_itself(trials, bias):
     torch.manual_seed(0)
-    source = network(bias)
+    source = network(bias).double()
     models = [bd.bayesianize(source, bd.FanIn()) for _ in range(3)]
     model = stacked(models) if trials else models[0]
-    x = torch.randn(*trials, 7, 3)
-    weights = torch.randn(4, *trials, model.layout.size, requires_grad=True)
+    x = torch.randn(*trials, 7, 3).double()
+    weights = torch.randn(4, *trials, model.layout.size).double().requires_grad_()
     found = chained(model, weights, x)
     wanted = one_by_one(model, source, weights, x)
     assert found is not None

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -44,11 +45,14 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """For the time of the context, SIGTERM raises `Terminated`."""
+    """For the time of the context, SIGTERM raises `Terminated`; a thread leaves signals alone."""
 
     def terminated(*_: object) -> NoReturn:
         raise Terminated
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, terminated)
     try:
         yield

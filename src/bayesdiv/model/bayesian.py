@@ -112,7 +112,7 @@ class Bayesian(Whole):
             parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
         tensors = self.layout.named(parts)
         for (name, tensor), empty in zip(tensors.items(), self._empty, strict=True):
-            if tensor.dtype is not empty.dtype and tensor.itemsize > empty.dtype.itemsize:
+            if tensor.itemsize > empty.dtype.itemsize and empty.dtype is not self.loc.dtype:
                 tensors[name] = tensor.to(empty.dtype)
         return tensors
 

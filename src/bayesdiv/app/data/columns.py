@@ -65,15 +65,15 @@ class Numeric(Number):
 
     def problems(self, column: "Series") -> list[str]:
         """What hinders each row, or nothing."""
-        found, cells, values = [""] * len(column), column.tolist(), self.values(column)
-        missing, commas = column.isna().to_numpy(), _with_commas(column)
-        for row in np.flatnonzero(~_known(self, column)):
-            rule = self.called + f" in {self.unit}" * bool(self.unit)
-            got = "none" if missing[row] else repr(label_of(cells[row]))
+        found, values, wrong = [""] * len(column), self.values(column), ~_known(self, column)
+        bad = column[wrong]
+        commas = _with_commas(bad) & (self.called == "numbers")
+        parts = np.flatnonzero(wrong), bad.tolist(), bad.isna().to_numpy(), commas.tolist()
+        for row, cell, missing, comma in zip(*parts, strict=True):
+            rule = self.called + f" in {self.unit}" * bool(self.unit) + POINTS * comma
+            got = "none" if missing else repr(label_of(cell))
             if not math.isnan(values[row]):
                 rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
-            elif commas[row] and self.called == "numbers":
-                rule += POINTS
             found[row] = f"column {self.name!r} must hold {rule}, got {got}"
         return found
 
@@ -253,7 +253,7 @@ def _refuse(
 def _check_rows(problems: Iterable[str]) -> None:
     """Complain of the first row that has a problem."""
     for row, problem in enumerate(problems):
-        ensure(not problem, f"{problem} in row {row + 1}")
+        ensure(not problem, f"{problem} in row {row + 1}: correct or remove it")
 
 
 def label_of(value: object) -> str:

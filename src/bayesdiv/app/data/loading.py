@@ -116,7 +116,7 @@ def _left_out(name: str, options: Mapping[str, object], *fine: object) -> None:
     """Complain of options that some data do not have, but for values that are fine."""
     wrong = {option: value for option, value in options.items() if value and value not in fine}
     got = ", ".join(f"{option}={value!r}" for option, value in wrong.items())
-    rule = "target, task, drop, test and split must be left out for the data set"
+    rule = "pictures, target, task, drop, test and split must be left out for the data set"
     ensure(not got, f"{rule} {name!r}, got {got}")
 
 
