@@ -181,8 +181,7 @@ def _density(posterior: Any, weights: Tensor) -> Tensor | None:
         density: Tensor = posterior.log_prob(weights)
     except ValueError:
         return None
-    spread = posterior.rsample(8).detach().std(0)
-    return density if bool((spread > 0).any()) else None
+    return density if bool((posterior.rsample(8).detach().std(0) > 0).any()) else None
 
 
 def _check_draws(make: PosteriorFor, posterior: Any) -> None:

@@ -1,7 +1,4 @@
-"""How good predictions of classes are, and how well scores find unusual rows.
-
-Such scores are those of `bayesdiv.outliers`, larger where a row is less usual.
-"""
+"""How good predictions of classes are, and how well scores of `outliers` find unusual rows."""
 
 from typing import NamedTuple
 

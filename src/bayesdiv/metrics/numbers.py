@@ -31,12 +31,8 @@ TABLE: dict[str, Metric] = {}
 """Every metric that is one number, by the name of its function."""
 
 
-def _off_level(share: float) -> float:
-    return abs(share - LEVEL)
-
-
 Aim = tuple[str, Callable[[float], float]]
-AT_LEVEL: Aim = (f"next to {LEVEL} is best", _off_level)
+AT_LEVEL: Aim = (f"next to {LEVEL} is best", lambda share: abs(share - LEVEL))
 LOWEST: Aim = ("lowest is best", float)
 HIGHEST: Aim = ("highest is best", operator.neg)
 _Own = TypeVar("_Own", bound=Callable[..., Tensor])

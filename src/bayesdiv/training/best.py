@@ -16,12 +16,6 @@ def state_of(parts: Mapping[str, nn.Module]) -> State:
     return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
 
 
-def put_back(state: State, parts: Mapping[str, nn.Module]) -> None:
-    """Give the modules what they held."""
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
-
-
 class Kept(NamedTuple):
     """An epoch, its score and the weights: one value, so that Ctrl-C meets it whole."""
 
@@ -53,5 +47,6 @@ class Best:
         if self.kept.epoch == 0 and self.noted:
             told = f"none of {self.noted} scores was finite: the weights are those of the start"
             warnings.warn(told, stacklevel=2)
-        put_back(self.kept.state, self.parts)
+        for name, part in self.parts.items():
+            part.load_state_dict(self.kept.state[name])
         return self.kept.epoch

@@ -52,7 +52,6 @@ class Labelled(nn.Module):
         if labels is None:
             return {"logits": made}
         counted = likelihood.counted(labels) if isinstance(likelihood, Likelihood) else None
-        if counted is None:
-            return {"loss": -predictive.log_prob(labels).mean(), "logits": made}
-        each = predictive.log_prob(labels.where(counted, 0))[counted]
+        each = predictive.log_prob(labels if counted is None else labels.where(counted, 0))
+        each = each if counted is None else each[counted]
         return {"loss": -each.mean(), "logits": made}
