@@ -297,10 +297,9 @@ class FoldIntervals(Saved):
 
     def __call__(self, predictives: Sequence[Predictive]) -> Ends:
         """Both ends for each new row, from what the model of each fold predicts for it."""
-        pairs = [
-            self.score.interval(each, own.unsqueeze(1).to(each.mean.device), self.level)
-            for k, each in enumerate(predictives)
-            for own in (self.scores[self.folds == k],)
-        ]
+        pairs = []
+        for k, each in enumerate(predictives):
+            largest = self.scores[self.folds == k].unsqueeze(1).to(each.mean.device)
+            pairs.append(self.score.interval(each, largest, self.level))
         low, high = (torch.cat(ends) for ends in zip(*pairs, strict=True))  # (n, rows, …)
         return -threshold(-low, self.level), threshold(high, self.level)

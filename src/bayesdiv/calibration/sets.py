@@ -9,16 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical
 
-from bayesdiv.calibration.conformal import (
-    Central,
-    Intervals,
-    Saved,
-    Scaled,
-    Score,
-    chosen,
-    one_per_row,
-    thresholds_of,
-)
+from bayesdiv.calibration import conformal
+from bayesdiv.calibration.conformal import Central, Intervals, Saved, Scaled, Score
 from bayesdiv.draws import Inputs, Weights, draw_weights
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.model.posteriors import Mixture, Posterior
@@ -71,7 +63,8 @@ class Sets(Saved):
             raise ValueError("sets need targets that are classes, got numbers: use Intervals")
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"share must lie in [0, 1], got {share}")
-        return cls(level, share, thresholds_of(scores_of(predictive, y, share), level, groups))
+        scores = scores_of(predictive, y, share)
+        return cls(level, share, conformal.thresholds_of(scores, level, groups))
 
     def __call__(self, predictive: Predictive, groups: Tensor | None = None) -> Tensor:
         """Which classes are in the set of each new row, (rows, classes).
@@ -81,12 +74,12 @@ class Sets(Saved):
         if groups is not None and groups.dim() == 1:
             groups = groups.unsqueeze(-1)
         scores = _adaptive(predictive.probabilities.double(), self.share)
-        return scores <= chosen(self.thresholds, groups, scores.device)
+        return scores <= conformal.chosen(self.thresholds, groups, scores.device)
 
 
 def scores_of(predictive: Predictive, y: Tensor, share: float | None) -> Tensor:
     """The score of the true class of each row, (rows,), see `Sets`."""
-    y = one_per_row(predictive, y)
+    y = conformal.one_per_row(predictive, y)
     each = _adaptive(predictive.probabilities.double(), share)
     return each.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
@@ -117,12 +110,12 @@ class Levels(Saved):
         if predictive.discrete:
             return cls(None, scores_of(predictive, y, SHARE))
         score = Central() if hasattr(predictive.marginals.support, "lower_bound") else Scaled()
-        y = one_per_row(predictive, y)
+        y = conformal.one_per_row(predictive, y)
         return cls(score, score.scores(predictive, y, level=0.5))  # whatever the level
 
     def kept(self, level: float) -> Intervals | Sets:
         """The calibration of one level, such as `bd.export` takes."""
-        thresholds = thresholds_of(self.scores, level, None)
+        thresholds = conformal.thresholds_of(self.scores, level, None)
         if self.score is None:
             return Sets(level, SHARE, thresholds)
         return Intervals(level, self.score, thresholds)
@@ -230,10 +223,9 @@ class Spread(Saved):
         Give all that one call of `draw_weights` returned; of an ensemble, whose members take turns
         in it, a multiple of their number.
         """
-        pairs = zip(bayesian_modules(model), weights, strict=True)
         return tuple(
             torch.lerp(_centre(module.posterior, drawn), drawn, self.factor)
-            for module, drawn in pairs
+            for module, drawn in zip(bayesian_modules(model), weights, strict=True)
         )
 
 
