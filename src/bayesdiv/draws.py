@@ -254,8 +254,7 @@ def way(model: nn.Module, inputs: Inputs, *, single: bool) -> Over | None:
 
 def busy(inputs: Inputs) -> bool:
     """Whether one draw keeps a CPU busy, see `BUSY`."""
-    on = [tensor.numel() for tensor in leaves(inputs) if on_cpu(tensor)]
-    return sum(on) > BUSY
+    return sum(tensor.numel() for tensor in leaves(inputs) if on_cpu(tensor)) > BUSY
 
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:

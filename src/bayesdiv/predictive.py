@@ -58,8 +58,7 @@ class Predictive:
         y = self.checked(y)
         if isinstance(self.conditional, Bernoulli):
             y = y.to(self.conditional.logits.dtype)
-        each = self.conditional.log_prob(y)  # (S, B)
-        return each.logsumexp(0) - math.log(self.samples)
+        return self.conditional.log_prob(y).logsumexp(0) - math.log(self.samples)
 
     @cached_property
     def probabilities(self) -> Tensor:

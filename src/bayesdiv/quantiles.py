@@ -250,8 +250,7 @@ def beta_in_graph(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
     one, two, middle = a.unsqueeze(-1), b.unsqueeze(-1), (a / b).log()
 
     def bend(v: Tensor) -> Tensor:
-        found: Tensor = one * _softplus(-v) + two * _softplus(v)
-        return found
+        return one * _softplus(-v) + two * _softplus(v)
 
     least, wide = bend(middle.unsqueeze(-1)), (2 * ENOUGH * (1 / a + 1 / b)).sqrt()
     low, high = middle - wide - ENOUGH / a, middle + wide + ENOUGH / b

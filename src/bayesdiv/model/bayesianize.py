@@ -217,8 +217,7 @@ def _emptied(module: nn.Module, names: Sequence[str]) -> nn.Module:
             memo.setdefault(id(parameter), nn.Parameter(parameter.data, requires_grad=False))
     bare = copy.deepcopy(module, memo)
     for owner, last in [place(bare, name) for name in names]:
-        own = cast(Tensor, owner._parameters.pop(last))
-        owner.__dict__[last] = Placeholder(own.dtype)
+        owner.__dict__[last] = Placeholder(cast(Tensor, owner._parameters.pop(last)).dtype)
     bare.register_state_dict_pre_hook(_refuse_half_a_state)
     return bare
 

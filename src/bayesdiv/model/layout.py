@@ -75,8 +75,7 @@ class Layout:
         names: dict[Tensor, list[str]] = {}  # a tensor is equal to itself alone
         for name, parameter in parameters:
             names.setdefault(parameter, []).append(name)
-        pairs = names.items()
-        return cls(tuple(Entry(tuple(own), one.shape, _order(one)) for one, own in pairs))
+        return cls(tuple(Entry(tuple(own), one.shape, _order(one)) for one, own in names.items()))
 
     @property
     def size(self) -> int:
@@ -129,8 +128,7 @@ def pieces(vector: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     # twice the vector: here each goes straight into the one vector that is passed on.
     whole: list[Tensor] = []
     vector.register_hook(lambda _: whole.clear())
-    ends = accumulate(sizes)
-    places = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    places = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
     return tuple(_Piece.apply(vector, place, whole) for place in places)  # type: ignore[no-untyped-call]
 
 

@@ -174,8 +174,7 @@ def pull(divergence: Divergence, ratio: float) -> float:
     small = 0.01 * min(ratio, 1.0)  # the error is of its square over that of the narrower scale
     loc = torch.tensor([small], dtype=torch.float64, requires_grad=True)
     q, p = Normal(loc, torch.full_like(loc, ratio)), Normal(torch.zeros_like(loc), 1.0)
-    value = Exact(nodes=96)(divergence, q, p).sum()
-    (slope,) = torch.autograd.grad(value, loc)
+    (slope,) = torch.autograd.grad(Exact(nodes=96)(divergence, q, p).sum(), loc)
     return slope.item() / small
 
 

@@ -64,8 +64,7 @@ def _differentiated(
         part = make()
     if part.total.requires_grad:
         seen: set[int] = set()
-        by_backward = again and reentrant(part.total)
-        found = _by_backward if by_backward else torch.autograd.grad
+        found = _by_backward if again and reentrant(part.total) else torch.autograd.grad
         for index, new in enumerate(found(part.total, leaves, allow_unused=True)):
             if new is None:
                 continue

@@ -60,9 +60,8 @@ class Objective(nn.Module):
         strength: λ, a number, one per trial, a `WarmUp` or a `Constraint`; 1 and KL: the ELBO.
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
-        over: how several draws are run, see `draws`. One after the other or in chunks, the
-            gradients of each are formed before the next is drawn, so that memory does not grow with
-            the draws; a second derivative, and one by the inputs, then needs `Vectorized()`.
+        over: how several draws are run, see `draws`. Those that run in turn are differentiated so
+            too: a second derivative, and one by the inputs, then needs `Vectorized()`.
         outputs: the tensor out of what the model returns; None takes itself, or its `logits`.
 
     Examples:
@@ -291,8 +290,7 @@ class Objective(nn.Module):
     def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
         """Summed over all weights of all Bayesian modules."""
         facts = self._facts(model).items()
-        drawn: Sequence[Tensor | None] = [None] * len(facts) if weights is None else weights
-        pairs = zip(facts, drawn, strict=True)
+        pairs = zip(facts, [None] * len(facts) if weights is None else weights, strict=True)
         return _added_up([self._total(module, fact, own) for (module, fact), own in pairs])
 
     def _total(self, module: Bayesian, fact: _Fact | None, weights: Tensor | None) -> Tensor:
