@@ -1,6 +1,5 @@
 """An experiment trained: best weights kept, run written, resumed where it was stopped."""
 
-import copy
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -103,7 +102,7 @@ class Keeper:
         self.learning: dict[str, Any] = {**self.parts, "optimizer": self.optimizer}
         self.best = Best(**self.parts)
         # An epoch and all states after it: one value, so that Ctrl-C meets it whole.
-        self.last = 0, self._states()
+        self.last = 0, state_of(self.learning)
         self.began = self.saved_at = time.perf_counter()
         self.identity = ""
 
@@ -128,7 +127,7 @@ class Keeper:
             state = state_of(self.parts)  # before the modules take what they held last
             told = runs.load_state(checkpoint, self.learning)
             self.best.kept = Kept(told["best_epoch"], told["best_nll"], state)
-            self.last = told["epoch"], self._states()
+            self.last = told["epoch"], state_of(self.learning)
             self.began -= told["seconds"]
             self.history[:] = runs.read_history(self.folder, told["epoch"])
         runs.start_history(self.folder, self.history)
@@ -144,7 +143,7 @@ class Keeper:
             runs.append_history(self.folder, line)
         self.best.after(epoch.number, validation["nll"])
         # Without a folder nothing is gone back to, and a copy of all would be for nothing.
-        self.last = epoch.number, self.last[1] if self.folder is None else self._states()
+        self.last = epoch.number, self.last[1] if self.folder is None else state_of(self.learning)
         if time.perf_counter() - self.saved_at > SECONDS_BETWEEN_CHECKPOINTS:
             self.checkpoint()
 
@@ -167,10 +166,8 @@ class Keeper:
     def restore_best(self) -> int:
         """Put the best weights back, of some epoch that was trained; its number."""
         if self.best.kept.epoch == 0:
-            raise Diverged(
-                "the validation NLL was not finite after any epoch: lower the learning rate or the "
-                "strength, or look for extreme values in the data"
-            )
+            said = "the validation NLL was not finite after any epoch: lower the learning rate or "
+            raise Diverged(f"{said}the strength, or look for extreme values in the data")
         return self.best.restore()
 
     def finish(self, splits: Splits, **known: float) -> dict[str, Any]:
@@ -188,9 +185,6 @@ class Keeper:
             runs.write_json(self.folder / runs.METRICS, result)
             (self.folder / runs.CHECKPOINT).unlink(missing_ok=True)
         return result
-
-    def _states(self) -> dict[str, Any]:
-        return {name: copy.deepcopy(part.state_dict()) for name, part in self.learning.items()}
 
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
