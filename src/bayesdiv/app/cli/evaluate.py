@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bayesdiv.app import options
@@ -34,7 +33,7 @@ def parser() -> Command:
 def evaluate(settings: Namespace) -> None:
     """Compute and print the metrics of a run."""
     path = None if settings.out is None else options.page_path(settings.out)
-    run = reading.read([Path(settings.run)], settings.data)[0]
+    run = reading.read([settings.run], settings.data)[0]
     new: dict[str, Any] = {}
     if settings.new is None:
         one = reading.tested(run)

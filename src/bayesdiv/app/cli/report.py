@@ -1,7 +1,6 @@
 """`bayesdiv report`: write one page on runs of the same data."""
 
 from argparse import Namespace
-from pathlib import Path
 
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import errors
@@ -24,7 +23,6 @@ def parser() -> Command:
 def report(settings: Namespace) -> None:
     """Write the page and say where."""
     path = page_path(settings.out)
-    folders = [Path(run) for run in settings.runs]
     with errors.status("reading and predicting"):
-        content = page(folders, data=settings.data)
+        content = page(settings.runs, data=settings.data)
     write_page(path, content)

@@ -21,7 +21,7 @@ MOST_COLUMNS = 40  # of a row
 ROWS = 8  # of each kind
 
 
-def page(folders: Sequence[Path], *, data: str | None = None) -> str:
+def page(folders: Sequence[str | Path], *, data: str | None = None) -> str:
     """A report on runs of the same data, which now are at `data`."""
     return on_runs([reading.tested(run) for run in reading.read(folders, data)])
 

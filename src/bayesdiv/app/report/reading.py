@@ -100,9 +100,9 @@ class Tested:
         return cast("DataFrame", self.splits.frame).loc[rows]
 
 
-def read(folders: Sequence[Path], data: str | None = None) -> list[Run]:
+def read(given: Sequence[str | Path], data: str | None = None) -> list[Run]:
     """The finished runs of these folders, all of the same data, which now are at `data`."""
-    folders = list(dict.fromkeys(map(Path, folders)))
+    folders = list(dict.fromkeys(map(Path, given)))
     if not folders:
         raise runs.RunError("a report needs at least one run, got none")
     found, whole = [], [folder.resolve() for folder in folders]
