@@ -84,10 +84,8 @@ def _check_samples(
     error, mean = values.std().item() / math.sqrt(_GROUPS), values.mean().item()
     # The logarithm of a mean is biased by about half its relative variance.
     allowance = 5 * error + 1e-9 + (0.0 if divergence.linear else 5 * values.var().item())
-    told = (
-        f"estimated from samples is {mean} ± {error} for {q} against {p}, integration gives {dense}"
-    )
-    _require(divergence, abs(mean - dense) <= allowance, told)
+    told = f"estimated from samples is {mean} ± {error} for {q} against {p}, integration gives "
+    _require(divergence, abs(mean - dense) <= allowance, f"{told}{dense}")
 
 
 def _check_gradient(divergence: Divergence, q: Normal, p: Distribution) -> None:

@@ -101,10 +101,8 @@ def _expanded(arguments: Sequence[str]) -> list[str]:
     for name in re.findall(r"[^\W\d][\w.]*", str(content.get("divergence"))):  # JSA of JSA:0.3
         ours = name.startswith("bayesdiv.") or "." not in name
         if not ours and not any(name in each for each in own):
-            raise ValueError(
-                f"a config must not name code outside bayesdiv, got {name}: give it on the "
-                f"command line, as in --divergence {name}"
-            )
+            said = f"give it on the command line, as in --divergence {name}"
+            raise ValueError(f"a config must not name code outside bayesdiv, got {name}: {said}")
     for name, value in reversed(content.items()):
         said = ",".join(map(str, value)) if isinstance(value, list) else value
         if said is not None and said is not False:

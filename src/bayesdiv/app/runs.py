@@ -183,9 +183,8 @@ def read_sealed(folder: Path, name: str) -> dict[str, Any]:
 def check_identity(path: Path, settings: Mapping[str, Any]) -> None:
     """Complain of weights that were not trained with these settings."""
     if _read(path)[1].get("settings") != identity(settings):
-        raise RunError(
-            f"{path} does not fit the settings beside it: one of them is damaged or of another run"
-        )
+        said = "does not fit the settings beside it: one of them is damaged or of another run"
+        raise RunError(f"{path} {said}")
 
 
 def load_state(path: Path, parts: Mapping[str, nn.Module | Optimizer]) -> dict[str, Any]:
@@ -219,10 +218,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def check_format(path: Path, told: Mapping[str, Any]) -> None:
     """Complain if a file was written by a version whose files this one cannot read."""
     if told.get("format") != FORMAT:
-        raise RunError(
-            f"{path} has format {told.get('format')}, and this version reads {FORMAT}: use the "
-            "version of bayesdiv that wrote it, or train again"
-        )
+        said = f"{path} has format {told.get('format')}, and this version reads {FORMAT}"
+        raise RunError(f"{said}: use the version of bayesdiv that wrote it, or train again")
 
 
 def append_history(folder: Path, line: Mapping[str, Any]) -> None:

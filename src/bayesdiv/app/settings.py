@@ -190,14 +190,12 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
         how = {"seed": source["seed"], "noise": source["noise"], **reading_of(source)}
         splits = load(source["data"], **how)
     except (OSError, DataError) as error:
-        raise DataError(
-            f"{error}; if the data of {name} have moved, name them with --data"
-        ) from None
+        moved = f"if the data of {name} have moved, name them with --data"
+        raise DataError(f"{error}; {moved}") from None
     except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
     if fingerprint(splits) != settings["fingerprint"]:
-        raise DataError(
-            f"{source['data']} has changed since {name} was trained: some of its rows differ; "
-            "train again, or name a file with the rows of that time with --data"
-        )
+        said = f"{source['data']} has changed since {name} was trained: some of its rows differ"
+        remedy = "train again, or name a file with the rows of that time with --data"
+        raise DataError(f"{said}; {remedy}")
     return splits

@@ -142,10 +142,9 @@ class Scaled(Score):
         variance = predictive.variance.double()
         wrong = variance[~((variance > 0) & variance.isfinite())]
         if wrong.numel():
-            raise ValueError(
-                "scaled intervals need a positive, finite predictive variance, got "
-                f"{wrong[0].item()}: use Quantiles() for a likelihood without one"
-            )
+            rule = "scaled intervals need a positive, finite predictive variance"
+            remedy = "use Quantiles() for a likelihood without one"
+            raise ValueError(f"{rule}, got {wrong[0].item()}: {remedy}")
         return (y - predictive.mean.double()).abs() / variance.sqrt()
 
     def interval(self, predictive: Predictive, largest: Tensor, level: float) -> Ends:

@@ -233,11 +233,10 @@ def _centre(posterior: nn.Module, drawn: Tensor) -> Tensor:
     """The mean that each draw was made around."""
     if not isinstance(posterior, Mixture):
         return cast(Posterior, posterior).mean.to(drawn)
-    rounds, left = divmod(len(drawn), posterior.members)
+    members, count = posterior.members, len(drawn)
+    rounds, left = divmod(count, members)
     if left:
-        raise ValueError(
-            f"draws must be a multiple of the {posterior.members} members, got {len(drawn)}"
-        )
+        raise ValueError(f"draws must be a multiple of the {members} members, got {count}")
     means = posterior.each.mean.movedim(-2, 0).to(drawn)  # (members, …, weights)
     return means.repeat(rounds, *(1,) * (means.dim() - 1))
 

@@ -193,10 +193,9 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
     for module, one in zip(modules, drawn, strict=True):
         size = module.layout.size
         if one.shape not in [(size,), (1, size)]:
-            raise ValueError(
-                f"weights must be one draw of {size} weights, got shape {tuple(one.shape)}: of a "
-                "stack or of several draws, give one"
-            )
+            told = f"{size} weights, got shape {tuple(one.shape)}"
+            way_out = "of a stack or of several draws, give one"
+            raise ValueError(f"weights must be one draw of {told}: {way_out}")
         own[module] = module.layout.unflatten(one.reshape(-1))
     memo: dict[int, Any] = {}
     for whole in model.modules():
@@ -242,7 +241,5 @@ def _filled(bare: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
 
 def _refuse_half_a_state(module: nn.Module, prefix: str, keep_vars: bool) -> None:
     if not prefix:
-        raise RuntimeError(
-            "the state of net.module lacks the random weights: take bd.plain(net).state_dict(), or "
-            "net.state_dict() for the posterior"
-        )
+        told = "take bd.plain(net).state_dict(), or net.state_dict() for the posterior"
+        raise RuntimeError(f"the state of net.module lacks the random weights: {told}")

@@ -48,10 +48,8 @@ class _InTurn(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            raise RuntimeError(
-                "draws that run in turn have gradients for one backward pass: give "
-                "over=Vectorized() for a second one"
-            )
+            told = "draws that run in turn have gradients for one backward pass"
+            raise RuntimeError(f"{told}: give over=Vectorized() for a second one")
         scaled = [g if g is None else g.mul_(grad.to(g.device)) for g in gradients]
         return None, None, None, *scaled
 

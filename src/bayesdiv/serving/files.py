@@ -94,10 +94,8 @@ def onnx(program: ExportedProgram, names: Sequence[str], told: Mapping[str, Any]
     """The file that onnxruntime and others read, with the outputs by name."""
     absent = [name for name in EXTRA if find_spec(name) is None]
     if absent:
-        raise ModuleNotFoundError(
-            f"an .onnx file needs {' and '.join(absent)}: pip install 'bayesdiv[export]', or "
-            "write a .pt2 file"
-        )
+        remedy = "pip install 'bayesdiv[export]', or write a .pt2 file"
+        raise ModuleNotFoundError(f"an .onnx file needs {' and '.join(absent)}: {remedy}")
     with _exporting("ONNX cannot express this model, {}: write a .pt2 file, which can"):
         if any(node.target in TABLE for node in program.graph.nodes):
             program = program.run_decompositions(dict(TABLE))

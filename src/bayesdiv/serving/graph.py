@@ -137,17 +137,14 @@ class Served:
         # A graph holds no thresholds by groups, and no sets that draw a number.
         for saved in self.calibration:
             if not isinstance(saved, Spread | Temperature | Intervals | Sets | Threshold):
-                raise TypeError(
-                    f"calibration must hold what bayesdiv.calibration fitted, got {saved!r}"
-                )
+                told = f"what bayesdiv.calibration fitted, got {saved!r}"
+                raise TypeError(f"calibration must hold {told}")
             if isinstance(saved, Sets) and saved.share is None:
                 raise ValueError("sets in a graph must not draw numbers: fit them with share=1.0")
             if isinstance(saved, Intervals | Sets) and len(saved.thresholds) > 1:
-                count = len(saved.thresholds)
-                raise ValueError(
-                    f"a graph holds one threshold for all rows, got {count} groups: export without "
-                    "this calibration and apply it to the outputs"
-                )
+                rule = f"a graph holds one threshold for all rows, got {len(saved.thresholds)}"
+                remedy = "export without this calibration and apply it to the outputs"
+                raise ValueError(f"{rule} groups: {remedy}")
 
     def __call__(self, outputs: Tensor, units: Tensor) -> dict[str, Tensor]:
         """Named outputs of a batch from those of the draws, (samples, rows, …)."""

@@ -74,24 +74,19 @@ def check(
     """Refuse what is easily forgotten, and would train another model than was meant."""
     rows = examples(batches)
     if rows not in (None, objective.num_data):
-        raise ValueError(
-            f"num_data must be the number of training examples, {rows} in batches, got "
-            f"{objective.num_data}"
-        )
+        told = f"training examples, {rows} in batches, got {objective.num_data}"
+        raise ValueError(f"num_data must be the number of {told}")
     modules = bayesian_modules(model)
     trials = modules[0].loc.shape[:-1] if modules else torch.Size()
     objective.strength.check(trials)
     alpha = getattr(objective.divergence, "alpha", None)
     if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
-        raise ValueError(
-            f"alpha given as a tensor must have shape {(*trials, 1)}, one per trial, got "
-            f"{tuple(alpha.shape)}"
-        )
+        told = f"{(*trials, 1)}, one per trial, got {tuple(alpha.shape)}"
+        raise ValueError(f"alpha given as a tensor must have shape {told}")
     if isinstance(batches, Batches) and batches.trials != tuple(trials):
-        raise ValueError(
-            f"batches must have one seed per trial of a stack of {trials.numel()}, x and y that "
-            f"begin with (trials, rows), got x of {tuple(leaves(batches.x)[0].shape)}"
-        )
+        rule = f"batches must have one seed per trial of a stack of {trials.numel()}"
+        got = f"got x of {tuple(leaves(batches.x)[0].shape)}"
+        raise ValueError(f"{rule}, x and y that begin with (trials, rows), {got}")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, part in (("model", model), ("objective", objective)):
         for key, parameter in part.named_parameters():

@@ -61,10 +61,8 @@ def export(settings: Namespace) -> None:
     task, name = task_of(told), told["target"] or ""
     own = experiment.training.test_samples
     if settings.samples != own and any(isinstance(c, Levels) for c in experiment.calibration):
-        notes.append(
-            f"the conformal promise was fitted to {own} draws and is not exact for others: give "
-            f"--samples {own} to keep it"
-        )
+        said = f"the conformal promise was fitted to {own} draws and is not exact for others"
+        notes.append(f"{said}: give --samples {own} to keep it")
     columns: list[Column] | None = None
     if told["encoder"] is not None:
         days = "days since 1970"  # which the file takes for a date

@@ -62,10 +62,8 @@ def predict(settings: Namespace) -> None:
     say(f"{count}: {out} with {', '.join(added)}{f'; calibrated: {by}' if by else ''}")
     note(*calibrated.unserved(experiment.calibration, settings.level))
     if unusual is not None and unusual.any():
-        note(
-            f"rows unlike the training data: {unusual.sum()}, at a false alarm rate of "
-            f"{settings.false_alarms:.3g}; see the column unlike_training"
-        )
+        flagged = f"{unusual.sum()}, at a false alarm rate of {settings.false_alarms:.3g}"
+        note(f"rows unlike the training data: {flagged}; see the column unlike_training")
     if not good.all():
         first = int(good.argmin())
         note(

@@ -78,10 +78,8 @@ def tune(settings: Namespace) -> None:
     ranges = {**(tuning.RANGES if optuna else NEAR), **asked}
     if not optuna and isinstance(divergence, JSA) and "alpha" not in asked:
         del ranges["alpha"]
-        note(
-            f"alpha stays {divergence.alpha}: --alpha_range 0.1 0.6 searches it too, in four times "
-            "the time"
-        )
+        way = "--alpha_range 0.1 0.6 searches it too, in four times the time"
+        note(f"alpha stays {divergence.alpha}: {way}")
     space = Space(divergence, training, ranges)
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")

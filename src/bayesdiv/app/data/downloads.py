@@ -44,7 +44,6 @@ def fetch(url: str, file_hash: str | None, name: str, here: str = "") -> Path:
             said = f"the cache must be a folder that can be written, got {cache} ({problem})"
             raise DataError(f"{said}: set {CACHE} to another one") from problem
         except ValueError as problem:
-            said = f"{name} from {url} must have the hash {file_hash}, got another: the download "
-            raise DataError(
-                f"{said}is damaged or the file has changed, and nothing was kept"
-            ) from problem
+            said = f"{name} from {url} must have the hash {file_hash}, got another"
+            why = "the download is damaged or the file has changed, and nothing was kept"
+            raise DataError(f"{said}: {why}") from problem

@@ -129,9 +129,8 @@ def tune(
             tell(tried_in(study))
         finished = [tried for tried in tried_in(study) if tried.state == "complete"]
     if not finished:
-        raise ValueError(
-            f"no trial of {search.name!r} came to its end: narrow the ranges or allow more"
-        )
+        told = f"no trial of {search.name!r} came to its end"
+        raise ValueError(f"{told}: narrow the ranges or allow more")
     return min(finished, key=lambda tried: tried.value or 0.0)
 
 
@@ -246,10 +245,8 @@ def opened(search: Search) -> Iterator[optuna.Study]:
             if isinstance(cause, KeyboardInterrupt):
                 raise cause from None
             said = str(getattr(cause, "orig", None) or cause.__cause__ or cause).splitlines()[0]
-            raise RuntimeError(
-                f"the database {url} stopped answering: {said}; the same call resumes once it is "
-                "back"
-            ) from None
+            remedy = "the same call resumes once it is back"
+            raise RuntimeError(f"the database {url} stopped answering: {said}; {remedy}") from None
 
 
 def _url(search: Search) -> str:
@@ -262,8 +259,6 @@ def _check_same(study: optuna.Study, search: Search, about: Mapping[str, Any]) -
     """Refuse to continue with a study that is about something else; note it in a new one."""
     if found := differences(study.user_attrs.get("about", about), about):
         differs = ", ".join(f"{name.rpartition('.')[2]} is {how}" for name, how in found.items())
-        raise ValueError(
-            f"the search {search.name!r} in {_url(search)} was started with other "
-            f"settings: {differs}; choose another place or name for it"
-        )
+        told = f"the search {search.name!r} in {_url(search)} was started with other settings"
+        raise ValueError(f"{told}: {differs}; choose another place or name for it")
     study.set_user_attr("about", dict(about))
