@@ -23,11 +23,10 @@ def baselines(splits: Splits, seed: int = 0) -> dict[str, dict[str, Any]]:
     Their errors are taken as Gaussian, with the spread of the validation rows; counts as Poisson.
     A class has at least the probability of one training row, since a forest often gives it none.
     """
-    found = {}
-    for name, predictive, seconds in forecasts(splits, splits.test.x, seed):
-        test = splits.task.measured(predictive, splits.test.y)
-        found[name] = {"test": test, "seconds": seconds}
-    return found
+    return {
+        name: {"test": splits.task.measured(predictive, splits.test.y), "seconds": seconds}
+        for name, predictive, seconds in forecasts(splits, splits.test.x, seed)
+    }
 
 
 def forecasts(splits: Splits, x: Tensor, seed: int = 0) -> Iterator[tuple[str, Predictive, float]]:

@@ -52,8 +52,7 @@ def digest(*rows: Tensor, said: str = "") -> str:
 
 def fitted(folder: Path) -> list[dict[str, Any]]:
     """For each kind of a run's calibration: rows, their file ("" for test), their digest, state."""
-    there = (folder / FILE).exists()
-    return list(runs.read_sealed(folder, FILE)["fitted"]) if there else []
+    return list(runs.read_sealed(folder, FILE)["fitted"]) if (folder / FILE).exists() else []
 
 
 def named(calibration: Iterable[Saved]) -> str:

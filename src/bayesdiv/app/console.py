@@ -46,8 +46,7 @@ PATIENCE, LINES = 5.0, 10  # where there is no terminal: seconds between lines, 
 
 def complain(sentence: str, code: int = 2) -> NoReturn:
     """End with one sentence on stderr and an exit code."""
-    text = escape(" ".join(sentence.split()))
-    errors.print(f"[bold red]bayesdiv:[/] {text}", soft_wrap=True)
+    errors.print(f"[bold red]bayesdiv:[/] {escape(' '.join(sentence.split()))}", soft_wrap=True)
     sys.exit(code)
 
 

@@ -27,7 +27,6 @@ def main(arguments: Sequence[str]) -> None:
     _answered(arguments)
     from bayesdiv.app.console import complain
 
-    command = arguments[0]
     try:
         _run(arguments)
     except MemoryError:
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(traceback.format_exc())
         complain(
-            f"{command} failed unexpectedly ({said}): please report it and attach "
+            f"{arguments[0]} failed unexpectedly ({said}): please report it and attach "
             f"{kept}, which holds the traceback",
             UNFORESEEN,
         )

@@ -63,8 +63,7 @@ class Images:
         """Run `number` of five, as in the paper: batch `number` validates, the other four train."""
         check_fold(number)
         test, validation = self.batch == 0, self.batch == number
-        masks = (~(test | validation), validation, test)
-        rows = [mask.nonzero().squeeze(1) for mask in masks]
+        rows = [mask.nonzero().squeeze(1) for mask in (~(test | validation), validation, test)]
         parts = [Part(gathered(self.images, some), self.labels[some]) for some in rows]
         files = tuple(self.files[k] for k in rows[2].tolist()) if self.files else ()
         about = (None, self.name, self.target, self.notes, (), files)
@@ -245,8 +244,7 @@ def _pixels(file: Path, size: int) -> tuple[NDArray[np.uint8] | int, str]:
                 picture = Image.fromarray(levels.astype(np.uint8))
             elif "A" in picture.mode or "transparency" in picture.info:
                 picture = picture.convert("RGBA")
-                white = Image.new("RGBA", picture.size, "white")
-                picture = Image.alpha_composite(white, picture)
+                picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
             fitted = ImageOps.fit(picture.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
         return np.asarray(fitted).transpose(2, 0, 1), ""
     except Exception as error:  # whatever a damaged file makes the decoder stumble over

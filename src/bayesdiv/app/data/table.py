@@ -114,8 +114,7 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
     for name, column in frame.items():
         if name != target:
             columns.check_text(column)
-        number = isinstance(kind_of(column), Numeric)
-        infinite = number and np.isinf(columns.parsed(column)).any()
+        infinite = isinstance(kind_of(column), Numeric) and np.isinf(columns.parsed(column)).any()
         rule = f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
         ensure(not infinite, f"{rule}leave the column out with --drop {name}")
 

@@ -116,8 +116,7 @@ class ResNet:
         before = after = self.width
         for number, count in enumerate(self.blocks, start=1):
             sizes = [(before, after), *[(after, after)] * (count - 1)]
-            blocks = (_Block(*each, self.norm) for each in sizes)
-            layers[f"layer{number}"] = nn.Sequential(*blocks)
+            layers[f"layer{number}"] = nn.Sequential(*(_Block(*each, self.norm) for each in sizes))
             before, after = after, 2 * after
         fc = nn.Linear(before, self.classes)
         network = nn.Sequential(layers | {"avgpool": _Mean(), "fc": fc})

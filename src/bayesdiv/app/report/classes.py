@@ -73,10 +73,8 @@ def confused(counts: Tensor, names: Sequence[str]) -> Values:
 
 def parts(one: Tested) -> dict[str, Tensor]:
     """The uncertainty of every row, and its part that more data would reduce."""
-    return {
-        "entropy": one.predictive.entropy,
-        "mutual information": one.predictive.mutual_information,
-    }
+    each = one.predictive
+    return {"entropy": each.entropy, "mutual information": each.mutual_information}
 
 
 def listed(one: Tested) -> tuple[dict[str, list[str]], dict[str, Tensor]]:

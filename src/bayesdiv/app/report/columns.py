@@ -91,8 +91,7 @@ def curve(one: Tested, name: str) -> Values:
     if predictive.discrete:
         each = cast(Categorical, predictive.conditional).probs[..., _class(one)]
     else:
-        units_of = cast(Regression, one.splits.task).to_units
-        each = units_of(quantiles.mean(predictive.conditional))
+        each = cast(Regression, one.splits.task).to_units(quantiles.mean(predictive.conditional))
     means = each.double().unflatten(1, (len(grid), -1)).mean(-1)  # (S, values)
     columns: dict[str, list[Any]] = {
         "value": grid.tolist(),
@@ -128,8 +127,7 @@ def _shares(one: Tested, part: str, y: Tensor) -> Values:
     else:
         units = cast(Regression, task).to_units
         whole = units(torch.cat([each.y for each in one.splits.parts]))
-        ends = (whole.min().item(), whole.max().item())
-        counts, edges = np.histogram(units(y), 20, ends)
+        counts, edges = np.histogram(units(y), 20, (whole.min().item(), whole.max().item()))
         field = {"target": ((edges[1:] + edges[:-1]) / 2).tolist()}
     shares: dict[str, Any] = {"share of rows": (counts / len(y)).tolist(), "rows": counts.tolist()}
     return rows({**field, **shares}, part=part)
@@ -163,9 +161,8 @@ def unusual(known: Sequence[Tested]) -> Html:
         for name, found in scores.items():
             levels = torch.tensor([0.05, 0.5, 0.95], dtype=found.dtype)
             low, middle, high = found.quantile(levels, interpolation="nearest").tolist()
-            values.append(
-                {"rows": name, "run": one.run.name, "low": low, "middle": middle, "high": high}
-            )
+            place = {"rows": name, "run": one.run.name}
+            values.append({**place, "low": low, "middle": middle, "high": high})
             flags = unlike(one.run.folder, sets[name], ALARMS)
             flagged = "–" if flags is None else percent(flags.double().mean().item())
             apart = number(metrics.outlier_auroc(scores[f"test {what}"], found).item())

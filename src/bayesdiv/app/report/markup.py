@@ -129,12 +129,11 @@ def thinned(values: Tensor, most: int) -> Tensor:
 def chart(title: str, said: str, values: Values, kind: str, **options: object) -> Html:
     """A figure with a chart, whose kinds and options are in `page.js`, and the table behind it."""
     finite = [{name: _finite(field) for name, field in value.items()} for value in values]
-    told = {"kind": kind, **options, "values": finite}
     return element(
         "figure",
         element("figcaption", element("b", title), said),
         element("div", class_="plot", role="img", aria_label=f"{title}: {said}" if said else title),
-        _script(told),
+        _script({"kind": kind, **options, "values": finite}),
         element("details", element("summary", "Numbers of this chart")),
         class_="chart",
     )

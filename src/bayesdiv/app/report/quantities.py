@@ -41,10 +41,8 @@ def sections(known: Sequence[Tested]) -> list[Html]:
     chance = 1.96 * math.sqrt((1 - 1 / BINS) / (BINS * len(known[0].y)))
     edges = [max(0.0, 1 / BINS + side * chance) for side in (-1, 1)]
     between = "95 % of the bins of a calibrated forecast are between the dashed lines"
-    errors = charts(
-        *predicted,
-        chart("Residuals", "should scatter around 0 without a trend", residuals, "residuals"),
-    )
+    said = "should scatter around 0 without a trend"
+    errors = charts(*predicted, chart("Residuals", said, residuals, "residuals"))
     drawn = charts(
         calibration({one.run.name: [(one.predictive, one.y)] for one in known}),
         chart("PIT", between, pits, "pit", edges=edges),

@@ -153,10 +153,10 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
             low, high = fitted([own.predictive(X) for own, _, _ in self._folds])
             if family_of(self.family_).holds != "numbers":
                 low, high = low.clamp(min=0), high.clamp(min=0)
-            return self._shaped(low), self._shaped(high)
-        found = self.predictive(X)
-        found = found if self._calibration is None else Levels.fit(*self._calibration)(found)
-        low, high = found.interval(level)
+        else:
+            found = self.predictive(X)
+            found = found if self._calibration is None else Levels.fit(*self._calibration)(found)
+            low, high = found.interval(level)
         return self._shaped(low), self._shaped(high)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:

@@ -156,8 +156,7 @@ class Stream:
 
     def sample(self, x: Floats, seed: int) -> Floats:
         """A sample of all rows so far, these included: those that drew the smallest numbers."""
-        drawn = np.random.default_rng([seed, self.seen]).random((len(x), 1))
-        rows = np.hstack([drawn, x])
+        rows = np.hstack([np.random.default_rng([seed, self.seen]).random((len(x), 1)), x])
         rows = rows if not self.seen else np.vstack([self.kept, rows])
         self.seen += len(x)
         self.part = len(x) / self.seen

@@ -101,12 +101,10 @@ def population(
     space, everyone = Space(divergence, whole, ranges), []
     for number, settings in enumerate(_settings(space, trials)):
         alone: Any = {"members": 1, "seed": (whole.seed + number) % 2**31}
-        own = built(splits, *space.at(settings, **alone))
-        everyone.append(_Trial(number, settings, own))
+        everyone.append(_Trial(number, settings, built(splits, *space.at(settings, **alone))))
     alive, before, done = everyone, None, 0
     for end in sorted({max(1, whole.epochs // 4), whole.epochs}):
-        epochs = range(done, end)
-        optimizer = _trained(alive, splits, whole, divergence, epochs, before, tell)
+        optimizer = _trained(alive, splits, whole, divergence, range(done, end), before, tell)
         kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:LAST]
         alive, before, done = [alive[place] for place in kept], (optimizer, kept), end
     alive = [trial for trial in alive if math.isfinite(trial.value)]
@@ -173,8 +171,7 @@ def _trained(
             for place, trial in enumerate(alive):
                 for name, value in model.posterior.named_parameters():
                     trial.network.posterior.get_parameter(name).data.copy_(value.detach()[place])
-                known = objective.likelihood.state_dict()
-                trial.experiment.likelihood.load_state_dict(known)
+                trial.experiment.likelihood.load_state_dict(objective.likelihood.state_dict())
                 trial.look(epoch, place, splits)
     return optimizer
 
