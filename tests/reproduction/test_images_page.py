@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.pretrained.tables import TITLES
+from reproduction.images.comparing import AREA, MISSED, ahead, everyone, reduction
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "paper" / "images.md"
@@ -22,7 +23,8 @@ NAMES = {
     "unmodified_js_g": "unmodified JS-G",
     "unmodified_js_a": "unmodified JS-A",
 }
-FIVE = ("kl", "js_g", "js_a", "lambda_kl", "deterministic")
+BAYESIAN = ("kl", "js_g", "js_a", "lambda_kl")
+FIVE = (*BAYESIAN, "deterministic")
 
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="results/ is not beside the tests")
 
@@ -33,8 +35,19 @@ def read(experiment, name, noise=None, folds=range(1, 6)):
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
+def seeds(name):
+    """The runs of the random split, or of unseen patients, with all their seeds."""
+    return [run for tag in ("", "-seed2", "-seed3") for run in read("histopathology", name + tag)]
+
+
+def by_fold(runs, *keys):
+    """One value a fold, the mean over its seeds."""
+    values, folds = scores(runs, *keys), np.array([run["fold"] for run in runs])
+    return np.array([values[folds == fold].mean() for fold in np.unique(folds)])
+
+
 def scores(runs, *keys):
-    """One value a fold: the entry of a result that these keys lead to."""
+    """One value a run: the entry of a result that these keys lead to."""
     values = []
     for run in runs:
         for key in keys:
@@ -72,7 +85,9 @@ def mechanism():
         "CIFAR-100, noise 0.5": ("cifar100", 0.5),
     }
     for title, (experiment, noise) in sets.items():
-        runs = [read(experiment, name, noise) for name in ("kl", "js_g", "js_a", "lambda_kl")]
+        runs = [read(experiment, name, noise) for name in BAYESIAN]
+        if title == "histopathology":
+            runs = [seeds(name) for name in BAYESIAN]
         gaps = [100 * scores(each, "at_end", "gap").mean() if each else None for each in runs]
         yield (title, *("–" if gap is None else f"{gap:.1f}" for gap in gaps))
 
@@ -114,34 +129,62 @@ def pulls():
             yield (title, NAMES[name], alpha, f"{setting['strength']:g}", *shown)
 
 
+def recorded():
+    """The mean pull on trained weights, of the folds and seeds where all losses recorded it."""
+    told = {f"CIFAR-10, noise {noise:g}": ("cifar10", noise) for noise in (0.1, 0.5, 0.9)}
+    for title, place in {**told, "histopathology": None}.items():
+        runs = [
+            seeds(name) if place is None else read(place[0], name, place[1]) for name in BAYESIAN
+        ]
+        kept = [{run["seed"]: run for run in each if "pull" in run["at_end"]} for each in runs]
+        shared = sorted(set.intersection(*map(set, kept)))
+        means = (
+            scores([each[seed] for seed in shared], "at_end", "pull", "mean").mean()
+            for each in kept
+        )
+        yield (title, str(len(shared)), *(f"{mean:.3f}" for mean in means))
+
+
 def sweep():
     for noise in (0.1, 0.3, 0.5, 0.7, 0.9):
-        runs = [read("cifar10", name, noise) for name in ("kl", "js_g", "js_a")]
-        (count,) = {len(each) for each in runs}
-        yield (f"{noise:g}", str(count), *(spread(accuracy(each)) for each in runs))
+        runs = {name: read("cifar10", name, noise) for name in FIVE}
+        ran = [{run["fold"] for run in each} for each in runs.values() if each]
+        shared = set.intersection(*ran)
+        cells = (
+            spread(accuracy([run for run in each if run["fold"] in shared])) if each else "–"
+            for each in runs.values()
+        )
+        yield (f"{noise:g}", str(len(shared)), *cells)
 
 
-def histopathology():
-    for name in NAMES:
-        runs = read("histopathology", name)
-        assert len(runs) == 5
-        told = {key: scores(runs, "at_best", "test", "mean", key) for key in ("auc", "nll", "ece")}
-        missed = scores(runs, "at_best", "test", "mean", "false_negatives")
+def on_patches(name):
+    """Accuracy, area, NLL, ECE and the share of missed positives, fold by fold."""
+    runs = seeds(name)
+    mean = ("at_best", "test", "mean")
+    told = [by_fold(runs, *mean, key) for key in ("accuracy", "auc", "nll", "ece")]
+    return [100 * told[0], *told[1:], 100 * missed(runs)]
+
+
+def patches(names):
+    for name in names:
+        accuracies, *told, share = on_patches(name)
+        assert len(share) == 5
+        key = name.removesuffix("-by-patient")
         yield (
-            NAMES[name],
-            spread(accuracy(runs)),
-            *(spread(values, 3) for values in told.values()),
-            spread(missed, 0),
+            NAMES[key],
+            str(len(seeds(name)) // 5),
+            spread(accuracies),
+            *(spread(values, 3) for values in told),
+            spread(share, 1),
         )
 
 
+def histopathology():
+    return patches(NAMES)
+
+
 def patients():
-    names = ("kl", "js_g", "js_a", "deterministic")
-    found = {name: read("histopathology", f"{name}-by-patient") for name in names}
-    shared = set.intersection(*({run["fold"] for run in runs} for runs in found.values()))
-    for name, runs in found.items():
-        kept = [run for run in runs if run["fold"] in shared]
-        yield (NAMES[name], spread(accuracy(kept)), str(len(kept)), str(len(runs)))
+    return patches(f"{name}-by-patient" for name in FIVE)
 
 
 def cifar100():
@@ -159,8 +202,10 @@ def cifar100():
 
 def authors():
     published = {"kl": "39.72", "js_a": "41.78"}
-    for name in ("kl", "js_g", "js_a"):
+    verbatim = {"kl": "authors_kl", "js_g": "authors_js_g", "js_a": "js_a"}
+    for name, own in verbatim.items():
         (theirs,) = read("cifar10-paper", name, 0.9)
+        formulas = accuracy(read("cifar10-authors", own, 0.9), "validation")
         ours = read("cifar10", name, 0.9)
         large = read("cifar10-224", name, 0.9)
         yield (
@@ -168,6 +213,7 @@ def authors():
             f"{accuracy([theirs], 'validation').item():.2f}",
             str(theirs["best_epoch"]),
             f"{accuracy([theirs], 'validation', 'at_end').item():.2f}",
+            f"{formulas.mean():.2f}",
             f"{accuracy(ours, 'validation').mean():.2f}",
             f"{accuracy(large, 'validation').item():.2f}" if large else "–",
             published.get(name, "–"),
@@ -233,6 +279,7 @@ TABLES = {
     "CIFAR-10 with noise 0.9": cifar10,
     "What the losses do": mechanism,
     "How hard the losses pull": pulls,
+    "The pull on trained weights": recorded,
     "Less noise": sweep,
     "Histopathology": histopathology,
     "Unseen patients": patients,
@@ -267,7 +314,12 @@ def above(one, other, digits=2):
 
 
 def missed(runs):
-    return scores(runs, "at_best", "test", "mean", "false_negatives")
+    """The share of positive patches that are called negative, fold by fold."""
+    shares = []
+    for run in runs:
+        (_, (wrong, right)) = run["at_best"]["test"]["mean"]["confusion"]
+        shares.append({"fold": run["fold"], "share": wrong / (wrong + right)})
+    return by_fold(shares, "share")
 
 
 def test_figures_in_the_text_of_the_page_are_what_the_results_give():
@@ -280,24 +332,92 @@ def test_figures_in_the_text_of_the_page_are_what_the_results_give():
     assert told in text
     own = above(tuned, kl)
     assert f"λKL is {own[0]} points above KL {own[1]}, and no JS loss" in text
-    patches = {name: read("histopathology", name) for name in ("kl", "js_g", "js_a", "lambda_kl")}
-    behind = above(accuracy(patches["js_a"]), accuracy(patches["lambda_kl"]))
-    assert f"{behind[0]} points of accuracy below JS-A {behind[1]}" in text
-    base = missed(patches["kl"])
-    fewer = {
-        name: above(100 * base / base.mean(), 100 * missed(patches[name]) / base.mean(), 1)
-        for name in ("js_g", "js_a", "lambda_kl")
-    }
-    assert (
-        f"JS-G misses {fewer['js_g'][0]} % fewer positive patches than KL {fewer['js_g'][1]}, "
-        in text
-    )
-    assert f"JS-A {fewer['js_a'][0]} % {fewer['js_a'][1]}; published" in text
-    assert f"λKL misses {fewer['lambda_kl'][0]} % fewer {fewer['lambda_kl'][1]}:" in text
-    sizes = patches["kl"][0]["sizes"]
+    sizes = read("histopathology", "kl")[0]["sizes"]
     assert f"{sum(sizes.values()):,} of the 277,524 patches" in text
     assert f"trains on {sizes['train']:,}, validates on {sizes['validation']:,}" in text
     assert f"{len(list(RESULTS.rglob('*.json')))} runs" in text
+
+
+def lead(name, other, noise):
+    """How far a loss is above another on test images, on the folds that both have."""
+    runs = [read("cifar10", each, noise) for each in (name, other)]
+    shared = set.intersection(*({run["fold"] for run in each} for each in runs))
+    kept = ([run for run in each if run["fold"] in shared] for each in runs)
+    return above(*map(accuracy, kept))
+
+
+def test_leads_at_less_noise_are_what_the_results_give():
+    text = " ".join(PAGE.read_text().split())
+    first, last = lead("js_a", "kl", 0.1), lead("js_a", "kl", 0.9)
+    assert f"from {first[0]} points at noise 0.1 to {last[0]} at 0.9" in text
+    first, last = lead("lambda_kl", "kl", 0.1), lead("lambda_kl", "kl", 0.9)
+    assert f"that of λKL too, from {first[0]} to {last[0]}:" in text
+    (low, low_ends), (half, half_ends) = (lead("js_a", "lambda_kl", noise) for noise in (0.1, 0.5))
+    told = (
+        f"{low} points above λKL at noise 0.1 {low_ends} and {half} at 0.5 {half_ends}: undecided"
+    )
+    assert told in text
+    (low, low_ends), (half, half_ends) = (lead("lambda_kl", "js_g", noise) for noise in (0.1, 0.5))
+    assert f"behind λKL there, by {low} points {low_ends} and {half} {half_ends};" in text
+
+
+def in_points(interval):
+    """As the page shows an interval of the report, which counts the spread of test rows too."""
+    mean, low, high = (f"{100 * end:.2f}" for end in (interval.mean, interval.low, interval.high))
+    return f"{mean} points [{low}, {high}]"
+
+
+def test_figures_on_histopathology_are_those_of_the_report():
+    text = " ".join(PAGE.read_text().split())
+    told = everyone(ROOT / "results", "histopathology", BAYESIAN)
+    js_a, tuned = told["js_a"], told["lambda_kl"]
+
+    def fewer(name):
+        found = reduction(told[name], told["kl"], MISSED)
+        mean, low, high = (f"{100 * end:.1f}" for end in (found.mean, found.low, found.high))
+        return f"{mean} %", f"[{low}, {high}]"
+
+    share, ends = fewer("js_g")
+    assert f"JS-G misses {share} fewer positive patches than KL {ends}, JS-A" in text
+    assert f"JS-A {' '.join(fewer('js_a'))}; published" in text
+    share, ends = fewer("lambda_kl")
+    assert f"λKL misses {share} fewer {ends}. KL's own" in text
+    said = in_points(ahead(js_a, tuned)).replace("points", "points above λKL")
+    assert f"In accuracy JS-A is {said}, which is undecided" in text
+    said = in_points(ahead(js_a, tuned, AREA)).replace("points", "points above")
+    below = in_points(ahead(tuned, told["js_g"], AREA)).replace("points", "below")
+    assert f"it is {said}, and JS-G {below}." in text
+    skewed = {
+        name: in_points(ahead(*(everyone_skewed(each) for each in (name, f"unmodified_{name}"))))
+        for name in ("js_g", "js_a")
+    }
+    more = skewed["js_g"].replace("points", "points more accurate than the latter")
+    assert f"JS-G is {more}, and JS-A {skewed['js_a']}: undecided." in text
+
+
+def everyone_skewed(name):
+    return everyone(ROOT / "results", "histopathology", (name,), None, "alpha0.1")[name]
+
+
+def test_figures_on_unseen_patients_are_what_the_results_give():
+    text = " ".join(PAGE.read_text().split())
+    told = {name: on_patches(f"{name}-by-patient") for name in BAYESIAN}
+    right, area, share = (
+        {name: values[place] for name, values in told.items()} for place in (0, 1, 4)
+    )
+    (mean, ends), *others = (
+        above(right[name], right["kl"]) for name in ("js_a", "js_g", "lambda_kl")
+    )
+    assert f"JS-A is {mean} points more accurate than KL {ends}, " in text
+    (first, first_ends), (second, second_ends) = others
+    assert f"JS-G {first} {first_ends}, λKL {second} {second_ends};" in text
+    assert f"level, {' '.join(above(right['js_a'], right['lambda_kl']))}." in text
+    mean, ends = above(100 * area["js_a"], 100 * area["lambda_kl"])
+    assert f"JS-A is {mean} points above λKL {ends}. Of the" in text
+    less = {name: above(share["kl"], share[name]) for name in ("lambda_kl", "js_g", "js_a")}
+    mean, ends = less["lambda_kl"]
+    assert f"λKL misses {mean} points fewer than KL {ends};" in text
+    assert f"JS-G {' '.join(less['js_g'])} and JS-A {' '.join(less['js_a'])} are undecided" in text
 
 
 def test_figures_of_the_pretrained_start_are_what_its_results_give():
@@ -322,16 +442,8 @@ def test_figures_of_the_pretrained_start_are_what_its_results_give():
 def test_round_figures_in_the_text_of_the_page_are_what_the_results_give():
     """Points, per cent and minutes that the text gives without an interval."""
     text = " ".join(PAGE.read_text().split())
-    leads = [
-        (accuracy(read("cifar10", "js_a", noise)) - accuracy(read("cifar10", "kl", noise))).mean()
-        for noise in (0.1, 0.9)
-    ]
-    assert f"from {leads[0]:.0f} points at noise 0.1 to {leads[1]:.1f} at 0.9" in text
-    falls = []
-    for name, cell, *_ in patients():
-        (own,) = (key for key, title in NAMES.items() if title == name)
-        falls.append(accuracy(read("histopathology", own)).mean() - float(cell.split()[0]))
-    assert 1.5 < min(falls) < 2.5 < 3.5 < max(falls) < 4.5  # "by two to four points"
+    falls = [(on_patches(name)[0] - on_patches(f"{name}-by-patient")[0]).mean() for name in FIVE]
+    assert f"lose {min(falls):.1f} to {max(falls):.1f} points" in text
     large = [accuracy(read("cifar10-224", name, 0.9), "validation") for name in ("kl", "js_g")]
     assert f"where KL is {(large[0] - large[1]).item():.1f} points" in text
     every = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
@@ -346,6 +458,9 @@ def test_round_figures_in_the_text_of_the_page_are_what_the_results_give():
     lines = read("cifar10-paper", "kl", 0.9)[0]["history"]
     fitted = [line["validation_accuracy"] for line in lines]
     assert min(fitted[:-2]) > 0.3 > max(fitted[-2:])  # "collapses in its last two epochs"
+    for name, theirs, _, _, formulas, *_ in authors():
+        assert abs(float(formulas) - float(theirs)) < 1  # "within a point"
+        assert (float(formulas) < 11) is (name == "JS-G")  # "does not learn"
 
 
 def test_every_plan_of_the_page_is_known():
