@@ -384,6 +384,7 @@ def test_train_evaluate_show_agree(run, capsys):
     out = capsys.readouterr().out
     assert "JSA:0.3" in out
     assert "MLP(inputs=4" in out
+    assert re.search(r"likelihood +\w*Gaussian\w* *\n", out)
     assert "epochs done" in out
     names = {line.split("  ")[0] for line in out.splitlines()}
     assert "hidden" in names

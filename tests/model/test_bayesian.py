@@ -342,6 +342,13 @@ def test_a_prior_that_is_none_is_refused(prior):
         bd.bayesianize(nn.Linear(2, 1), prior)
 
 
+@pytest.mark.parametrize("posterior", [bd.LowRank, bd.FullRank, bd.Ensemble])
+def test_a_posterior_that_was_not_made_is_refused(posterior):
+    told = f"posterior must be a choice such as LowRank.*, got .*{posterior.__name__}"
+    with pytest.raises(TypeError, match=told):
+        bd.bayesianize(nn.Linear(2, 1), STANDARD, posterior=posterior)
+
+
 @pytest.mark.parametrize("start", [0.0, -1.0, float("nan")])
 def test_a_start_that_is_not_positive_is_refused(start):
     with pytest.raises(ValueError, match="start must be positive"):

@@ -145,6 +145,53 @@ def test_settings_without_sense_are_refused(wrong, message):
         bd.Objective(bd.Gaussian(), **{"num_data": 10, **wrong})
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"likelihood": bd.Gaussian}, "likelihood must be a module such as Gaussian"),
+        ({"divergence": bd.KL}, "divergence must be a Divergence such as KL"),
+        ({"estimator": "exact"}, "estimator must be an Estimator such as Exact"),
+        ({"over": bd.Looped}, "over must be a way to run draws such as Looped"),
+        ({"num_data": "10"}, "num_data must be at least 1, a whole number, got '10'"),
+        ({"samples": 1.5}, "samples must be at least 1, a whole number, got 1.5"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(wrong, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        bd.Objective(**{"likelihood": bd.Gaussian(), "num_data": 10, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "wrong", "value"),
+    [
+        (bd.Classes(), 3, torch.tensor([0, 3] * 5), "Categorical must lie in .*, got 3"),
+        (bd.Classes(), 3, torch.tensor([0, -1] * 5), "Categorical must lie in .*, got -1"),
+        (bd.Classes(), 3, torch.full((10,), 0.5), "Categorical must lie in .*, got 0.5"),
+        (bd.Binary(), 1, torch.full((10,), 2.0), "Bernoulli must lie in .*, got 2"),
+        (bd.Poisson(), 1, torch.full((10,), -2.0), "Poisson must lie in .*, got -2"),
+        (bd.Poisson(), 2, torch.full((10, 2), 0.5), "Poisson must lie in .*, got 0.5"),
+    ],
+)
+def test_targets_that_no_output_describes_are_refused(likelihood, outputs, wrong, value):
+    objective = bd.Objective(likelihood, num_data=10, samples=2)
+    with pytest.raises(ValueError, match=f"targets of {value}"):
+        objective(network(outputs=outputs), X, wrong)
+
+
+def test_shares_of_two_classes_and_labels_that_are_left_out_are_targets():
+    shares, labels = torch.linspace(0, 1, 10), torch.tensor([-100, 1] * 5)
+    assert bd.Objective(bd.Binary(), num_data=10)(network(), X, shares).total.isfinite()
+    classes = bd.Objective(bd.Classes(ignore=-100), num_data=10)
+    assert classes(network(outputs=3), X, labels).total.isfinite()
+
+
+def test_targets_are_looked_at_again_with_another_model():
+    objective = bd.Objective(bd.Classes(), num_data=10)
+    objective(network(outputs=3), X, torch.full((10,), 2))
+    with pytest.raises(ValueError, match="must lie in"):
+        objective(network(outputs=2), X, torch.full((10,), 2))
+
+
 def test_a_rule_looked_up_for_one_model_is_not_used_for_another_kind():
     objective = bd.Objective(bd.Gaussian(), bd.KL(), num_data=10)
     laplace = bd.bayesianize(nn.Linear(3, 1).double(), bd.Prior(Laplace, loc=0.0, scale=1.0))

@@ -82,6 +82,8 @@ def bayesianize(
         raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
     if not callable(prior) or isinstance(prior, type):
         raise TypeError(f"prior must be a Prior such as FanIn(), got {prior!r}")
+    if isinstance(posterior, type) and not issubclass(posterior, nn.Module):
+        raise TypeError(f"posterior must be a choice such as LowRank(), got {posterior!r}")
     chosen = _chosen(module, where)
     parts: dict[str, list[tuple[str, nn.Parameter]]] = {}
     home: dict[int, str] = {}  # one with several names belongs to the group of its first

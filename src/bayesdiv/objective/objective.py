@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple, cast
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Distribution, Normal
+from torch.distributions import Bernoulli, Distribution, Independent, Normal
+from torch.distributions.constraints import unit_interval
 
 from bayesdiv.compute.backend import Prepared, prepare
-from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu
+from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu, recording, traced
 from bayesdiv.compute.noise import MANY
 from bayesdiv.divergence import KL, Divergence, Estimator, joint
 from bayesdiv.divergence.estimators import Auto, Exact
@@ -86,11 +88,17 @@ class Objective(nn.Module):
         if type(likelihood).__module__ == "torch.nn.modules.loss":
             told = f"a distribution, as Classes() and Gaussian() do, got the loss {likelihood}"
             raise TypeError(f"likelihood must map outputs to {told}")
-        if divergence is not None and not isinstance(divergence, Divergence):
-            raise TypeError(f"divergence must be a Divergence such as KL(), got {divergence!r}")
+        for name, given, kind, such in (
+            ("likelihood", likelihood, nn.Module, "a module such as Gaussian()"),
+            ("divergence", divergence, Divergence, "a Divergence such as KL()"),
+            ("estimator", estimator, Estimator, "an Estimator such as Exact()"),
+            ("over", over, Over, "a way to run draws such as Looped()"),
+        ):
+            if not isinstance(given, kind) and (given is not None or name == "likelihood"):
+                raise TypeError(f"{name} must be {such}, got {given!r}")
         for name, value in {"num_data": num_data, "samples": samples}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            if not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be at least 1, a whole number, got {value!r}")
         self.likelihood = likelihood
         self.divergence = KL() if divergence is None else divergence
         self.divergence_given = divergence is not None  # and not the default
@@ -102,6 +110,7 @@ class Objective(nn.Module):
         self.outputs = outputs
         self.epoch = 0
         self._known: tuple[ref[nn.Module], dict[Bayesian, _Fact | None]] | None = None
+        self._tried = False  # targets of this model
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what was looked up, for a copy."""
@@ -227,6 +236,7 @@ class Objective(nn.Module):
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
         modules = bayesian_modules(model)
         self._known = ref(model), {m: m.inside(partial(self._fact, m)) for m in modules}
+        self._tried = False
 
     def _facts(self, model: nn.Module) -> dict[Bayesian, _Fact | None]:
         """What is known of each Bayesian module of a model."""
@@ -308,6 +318,9 @@ class Objective(nn.Module):
         own = self.likelihood if isinstance(self.likelihood, Likelihood) else None
         counted = None if own is None else own.counted(y)
         y = y if counted is None else y.where(counted, 0)
+        if not (self._tried or traced() or recording(y)):
+            _check_support(conditional, y)
+            self._tried = True
         each = conditional.log_prob(y)  # (S, trials…, B, …)
         weight = None if own is None else own.example_weight(y)
         each = each if weight is None else each * weight
@@ -356,6 +369,23 @@ def _shares_scales(module: Bayesian) -> bool:
 def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
     """One per trial; not a view without need, of which `fully_shard` warns."""
     return divergence if divergence.shape == nll.shape else divergence.expand_as(nll)
+
+
+def _check_support(conditional: Distribution, y: Tensor) -> None:
+    """Refuse targets that no output can describe, such as a class that there is not."""
+    # Tried once, on the first batch: a GPU would have to wait for the answer.
+    family = conditional.base_dist if isinstance(conditional, Independent) else conditional
+    try:  # a share of two classes is a target too
+        support: Any = unit_interval if isinstance(family, Bernoulli) else family.support
+    except NotImplementedError:  # of somebody's own family
+        return
+    fine = support.check(y)
+    while fine.dim() > y.dim():  # a support that depends on the draw
+        fine = fine.all(0)
+    wrong = y[~fine].flatten()
+    if wrong.numel() and not wrong[0].isnan():
+        told = f"{type(family).__name__} must lie in {support}, got {wrong[0].item()}"
+        raise ValueError(f"targets of {told}: mend them, or take another likelihood")
 
 
 def _mean_of(each: Tensor, counted: Tensor, trials: int) -> Tensor:

@@ -36,6 +36,7 @@ def show(settings: Namespace) -> None:
         "data": told["data"].get("data", ""),
         "target": told["target"],
         "task": told["task"]["kind"],
+        "likelihood": type(experiment.likelihood).__name__,
         "network": str(experiment.recipe),
         "weights": f"{experiment.num_weights:,}",
         "divergence": told["divergence"],
