@@ -284,6 +284,13 @@ def test_by_default_they_are_run_draw_by_draw_as_if_nothing_else_had_been_tried(
     ]
 
 
+def test_a_first_layer_that_works_in_place_is_run():
+    net = bd.bayesianize(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 1)), STANDARD)
+    weights = bd.draw_weights(net, 5)
+    found = bd.draws(net, X.float(), weights)
+    torch.testing.assert_close(found, bd.draws(net, X.float(), weights, bd.Looped()))
+
+
 @without_a_rule
 def test_asked_for_at_once_they_are_refused_with_a_hint(build):
     net = bd.bayesianize(build(), STANDARD)

@@ -201,7 +201,7 @@ def test_no_file_is_named_after_nothing(word):
 
 
 def test_nothing_is_left_to_be_done():
-    marks = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
+    marks = re.compile(r"\b(TODO|FIXME|XXX|raise NotImplementedError)\b")  # torch's may be caught
     assert [name for name, path in FILES.items() if marks.search(path.read_text())] == []
 
 

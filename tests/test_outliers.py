@@ -187,3 +187,8 @@ def test_what_was_learned_comes_back_from_json():
     again = outliers.Mahalanobis.from_state(json.loads(json.dumps(distance.state())))
     rows = torch.randn(5, 3)
     assert torch.equal(again(rows), distance(rows))
+
+
+def test_a_rate_of_numpy_is_a_rate():
+    scores = torch.arange(99.0)
+    assert outliers.Threshold.fit(scores, np.float64(0.05)) == outliers.Threshold.fit(scores, 0.05)

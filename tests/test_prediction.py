@@ -343,3 +343,16 @@ def test_arrays_and_loaders_are_predicted_as_tensors_are():
         assert bd.predict(net, bd.Classes(), given, 3, **options).probabilities.shape == (7, 2)
     with pytest.raises(ValueError, match="at least one row to predict, got 0"):
         bd.predict(net, bd.Classes(), x.numpy()[:0])
+
+
+@pytest.mark.parametrize("weights", [(), torch.zeros(3, 4), (torch.zeros(3, 5),)])
+def test_weights_of_another_model_are_refused(weights):
+    net = bd.bayesianize(nn.Linear(3, 1), STANDARD)
+    with pytest.raises(ValueError, match=r"draw_weights gives for this model: .* of \[4\] weights"):
+        bd.predict_at(net, bd.Gaussian(), X, weights)
+
+
+def test_rows_that_are_no_tensor_are_refused():
+    net = bd.bayesianize(nn.Linear(3, 1), STANDARD)
+    with pytest.raises(TypeError, match="must be a tensor, an array"):
+        bd.predict(net, bd.Gaussian(), X.tolist())

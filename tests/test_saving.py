@@ -107,6 +107,15 @@ def test_weights_with_two_names_are_written_once(tmp_path):
     assert again[0].weight.any()
 
 
+def test_a_square_and_its_transposed_view_are_two(tmp_path):
+    model, other = (nn.Linear(3, 3) for _ in range(2))
+    for one in (model, other):
+        one.register_buffer("turned", one.weight.detach().T)
+    bd.save(tmp_path / "net", model)
+    bd.load(tmp_path / "net", into=other)
+    assert torch.equal(other.turned, model.turned)
+
+
 def test_a_part_of_a_larger_tensor_is_written_alone(tmp_path):
     module = nn.Linear(4, 3)
     module.weight = nn.Parameter(torch.zeros(1000, 4)[:3])
@@ -165,6 +174,9 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_refused(tmp_path):
     refused(
         r"groups of \[6\] parameters in the file and of \[2\]", tmp_path / "net", net, None, fewer
     )
+    other = torch.optim.SGD(optimizer.param_groups[0]["params"], lr=0.1)
+    kind = type(optimizer).__name__
+    refused(f"another optimizer, {kind} in place of SGD", tmp_path / "net", net, None, other)
 
 
 @pytest.mark.parametrize(

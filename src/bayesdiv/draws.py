@@ -340,6 +340,7 @@ def _is_chain(model: Bayesian) -> bool:
         type(model.module) is nn.Sequential
         and all(type(layer) is nn.Linear or type(layer) in _ELEMENTWISE for layer in layers)
         and next(model.module.parameters(), None) is None
+        and not getattr(model.module[0], "inplace", False)  # which would write to the rows
         and not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
         and not any(part._backward_hooks or part._backward_pre_hooks for part in parts)
     )

@@ -165,7 +165,7 @@ class Threshold(Saved):
         """Set the threshold on the scores of held-out rows."""
         if not 0 < false_alarms < 1:
             raise ValueError(f"false_alarms must lie inside (0, 1), got {false_alarms}")
-        level = float(1 - Fraction(repr(false_alarms)))
+        level = float(1 - Fraction(repr(float(false_alarms))))
         return cls(threshold(scores.flatten(), level).item(), false_alarms)
 
     def flags(self, scores: Tensor) -> Tensor:

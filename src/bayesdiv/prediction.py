@@ -113,6 +113,10 @@ def predict_at(
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), weights).samples
         100
     """
+    sizes = [module.layout.size for module in bayesian_modules(model)]
+    if isinstance(weights, Tensor) or [drawn.shape[-1] for drawn in weights] != sizes:
+        told = f"one tensor per Bayesian module, of {sizes} weights"
+        raise ValueError(f"weights must be what draw_weights gives for this model: {told}")
     given, wanted = _given(model, x, unpack)
     with evaluating(model), torch.set_grad_enabled(wanted):
         kept = tuple(drawn.detach() for drawn in weights)
@@ -134,6 +138,9 @@ def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inp
         paired = isinstance(batch, list | tuple) and len(batch) < 3
         inputs = unpack(batch)[0] if unpack is not None else batch[0] if paired else batch
         found.append(tree_map_only(Tensor, lambda t: t.to(device), inputs))
+    if any(not leaves(x) for x in found):
+        told = f"an array, a loader, or a tuple or mapping of tensors, got {type(x).__name__}"
+        raise TypeError(f"x must be a tensor, {told}")
     if not found or any(not sum(leaf.numel() for leaf in leaves(x)[:1]) for x in found):
         raise ValueError("there must be at least one row to predict, got 0")
     return found, torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves(found))

@@ -74,7 +74,7 @@ def save(
         "format": FORMAT,
         "version": bayesdiv.__version__,
         "epoch": 0 if objective is None else objective.epoch,
-        **_described(net, objective),
+        **_described(net, objective, optimizer),
         "states": {name: taken(part.state_dict(), name) for name, part in parts.items()},
         # What layers write beside their state, such as the version of a spectral norm.
         "metadata": taken(dict(getattr(net.state_dict(), "_metadata", {})), "metadata"),
@@ -110,7 +110,7 @@ def load(
     for name in [name for name in parts if name not in head["states"]]:
         raise SavingError(f"{path} holds no state of the {name}: load without {name}=")
     states = {name: given(head["states"][name], tensors) for name in parts}
-    for misfit in _misfits(head, _described(into, objective), states, parts):
+    for misfit in _misfits(head, _described(into, objective, optimizer), states, parts):
         raise SavingError(f"{path} {misfit}")
     fitted = tuple(map(calibrations.Saved.from_state, head["calibration"]))
     states["model"]._metadata = given(head["metadata"], tensors)
@@ -126,16 +126,19 @@ def _parts(**parts: Any) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def _described(net: nn.Module, objective: Objective | None) -> dict[str, Any]:
+def _described(
+    net: nn.Module, objective: Objective | None, optimizer: Optimizer | None
+) -> dict[str, Any]:
     """Layouts and kinds, in words and numbers that JSON keeps."""
     modules = bayesian_modules(net)
     entries = [entry for module in modules for entry in module.layout.entries]
-    likelihood = {} if objective is None else {"likelihood": type(objective.likelihood).__name__}
+    bare = getattr(optimizer, "optimizer", optimizer)  # accelerate's stands around another
+    kinds = {"likelihood": getattr(objective, "likelihood", None), "optimizer": bare}
     return {
         "layout": [[list(e.names), list(e.shape), list(e.order)] for e in entries],
         "posterior": [type(module.posterior).__name__ for module in modules],
         "prior": [f"{type(m.prior).__name__} of {type(m.p()).__name__}" for m in modules],
-        **likelihood,
+        **{name: type(part).__name__ for name, part in kinds.items() if part is not None},
     }
 
 
@@ -174,7 +177,7 @@ class Taken:
 
     def __init__(self) -> None:
         self.tensors: _Tensors = {}
-        self.names: dict[tuple[int, torch.Size, torch.dtype], str] = {}
+        self.names: dict[object, str] = {}
 
     def __call__(self, value: Any, path: str) -> Any:
         """A state as JSON, for `given`."""
@@ -185,7 +188,7 @@ class Taken:
             )
         if isinstance(value, Tensor):
             tensor = value.detach()
-            key = (tensor.data_ptr(), tensor.shape, tensor.dtype)
+            key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
             if tensor.numel() == 0 or key not in self.names:  # one that has two names is there once
                 self.names[key] = path
                 part = tensor.untyped_storage().nbytes() != tensor.nbytes

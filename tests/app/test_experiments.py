@@ -66,12 +66,12 @@ def test_a_written_run_is_restored_with_the_same_predictions(tmp_path):
     assert again.divergence == bd.JSG(0.1)
 
 
-@pytest.mark.parametrize("place", ["append_history", "_states", "after"])
+@pytest.mark.parametrize("place", ["append_history", "state_of", "after"])
 def test_a_stop_while_an_epoch_is_noted_loses_that_epoch_whole(tmp_path, monkeypatch, place):
     """Wherever Ctrl-C comes, the run goes on as if it had not: bit for bit."""
     splits, training = load("diabetes"), Training(epochs=4, test_samples=5)
     whole, result = trainings.train(splits, bd.KL(), training, folder=tmp_path / "whole")
-    owners = {"append_history": runs, "_states": trainings.Keeper, "after": Best}
+    owners = {"append_history": runs, "state_of": trainings, "after": Best}
     owner = owners[place]
     original = getattr(owner, place)
 

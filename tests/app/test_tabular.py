@@ -394,6 +394,7 @@ def test_a_loss_that_is_not_finite_is_told():
         ({"strength": -1.0}, "strength must be finite and not negative, got -1.0"),
         ({"start": 0.0}, "start must be positive, got 0.0"),
         ({"hidden": 50}, "hidden must name the units of each layer, got 50"),
+        ({"hidden": (2.5,)}, r"hidden must name the units of each layer, got \(2.5,\)"),
         ({"epochs": 2.5}, "epochs must be a whole number, got 2.5"),
         ({"samples": None}, "samples must be a whole number, got None"),
         ({"divergence": "kl"}, r"divergence must be one such as JSA\(0.3\), got 'kl'"),

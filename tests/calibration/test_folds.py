@@ -6,6 +6,7 @@ import torch
 from torch.distributions import Normal
 
 from bayesdiv.calibration import FoldIntervals, Quantiles, Saved
+from bayesdiv.calibration.conformal import Central
 from bayesdiv.predictive import Predictive
 
 
@@ -56,3 +57,13 @@ def test_ends_are_infinite_where_rows_are_too_few_and_one_fold_is_refused(score)
     assert torch.equal(again[1], enough([said(torch.zeros(2)) for _ in range(2)])[1])
     with pytest.raises(ValueError, match="two folds"):
         FoldIntervals.fit(folds[:1])
+
+
+def test_folds_are_given_as_they_were_fitted():
+    folds = [(said(torch.zeros(5)), torch.arange(5.0) + k) for k in (0, 1)]
+    with pytest.raises(TypeError, match="need Scaled"):
+        FoldIntervals.fit(folds, 0.8, score=Central())
+    fitted = FoldIntervals.fit(folds, 0.8)
+    for count in (1, 3):
+        with pytest.raises(ValueError, match=f"2 predictives, one per fold, got {count}"):
+            fitted([folds[0][0]] * count)

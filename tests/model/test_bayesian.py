@@ -1,6 +1,7 @@
 """Any module turned Bayesian: what it computes, what it keeps, what it leaves alone."""
 
 import copy
+import itertools
 import re
 
 import pytest
@@ -349,7 +350,7 @@ def test_a_posterior_that_was_not_made_is_refused(posterior):
         bd.bayesianize(nn.Linear(2, 1), STANDARD, posterior=posterior)
 
 
-@pytest.mark.parametrize("start", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("start", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_start_that_is_not_positive_is_refused(start):
     with pytest.raises(ValueError, match="start must be positive"):
         bd.bayesianize(nn.Linear(2, 1), STANDARD, start=start)
@@ -563,6 +564,18 @@ def test_a_stack_keeps_each_trial_s_prior():
     assert shared.p().batch_shape == ()
 
 
+@pytest.mark.parametrize("posterior", [bd.Point, bd.MeanField, bd.LowRank(2)])
+def test_a_stack_with_other_priors_has_the_divergence_of_each_trial_alone(posterior):
+    priors = [bd.FanIn(0.5), bd.FanIn(2.0)]
+    nets = [bd.bayesianize(nn.Linear(4, 1), prior, posterior=posterior) for prior in priors]
+    y = torch.zeros(len(ROWS))
+    alone = [bd.Objective(bd.Gaussian(), num_data=9)(net, ROWS, y).divergence for net in nets]
+    assert abs(alone[0] - alone[1]) > 1e-3
+    objective = bd.Objective(bd.Gaussian(), num_data=9)
+    found = objective.terms(bd.stacked(nets), ROWS.expand(2, -1, -1), y.expand(2, -1)).divergence
+    torch.testing.assert_close(found, torch.stack(alone))
+
+
 def test_a_stack_of_unlike_models_is_refused():
     def stacked(*modules, prior=STANDARD):
         return bd.stacked([bd.bayesianize(module, prior) for module in modules])
@@ -579,6 +592,14 @@ def test_a_stack_of_unlike_models_is_refused():
     for prior in (bd.ScaleMixture(0.5, 1.0, 0.1), bd.Prior(Laplace, loc=0.0, scale=1.0)):
         with pytest.raises(ValueError, match="priors of one stack"):
             bd.stacked([one, bd.bayesianize(nn.Linear(4, 3), prior)])
+    for layers in ((nn.ReLU(), nn.Tanh()), (nn.Dropout(0.1), nn.Dropout(0.9))):
+        with pytest.raises(ValueError, match="the same layers"):
+            stacked(*(nn.Sequential(nn.Linear(4, 3), layer) for layer in layers))
+    kinds = (bd.MeanField, bd.LowRank(2), bd.LowRank(3), bd.Ensemble(2), bd.Ensemble(3))
+    nets = [bd.bayesianize(nn.Linear(4, 3), STANDARD, posterior=kind) for kind in kinds]
+    for pair in itertools.permutations(nets, 2):
+        with pytest.raises(ValueError, match="posteriors of one kind and rank"):
+            bd.stacked(pair)
     mixtures = [bd.ScaleMixture(0.5, 1.0, narrow) for narrow in (0.1, 0.2)]
     with pytest.raises(ValueError, match="priors of one stack"):
         bd.stacked([bd.bayesianize(nn.Linear(4, 3), prior) for prior in mixtures])

@@ -183,3 +183,18 @@ def test_config_device_and_dtype_are_those_of_the_module():
     assert net.device == torch.device("cpu")
     assert net.double().dtype == torch.float64
     assert not hasattr(bd.bayesianize(nn.Linear(4, 3), bd.FanIn()), "config")
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.filterwarnings("ignore:.*performance drop.*_weight_norm")
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_weights_that_an_old_hook_has_computed_are_left_out(norm):
+    layer = norm(nn.Linear(4, 3))
+    layer(torch.ones(2, 4))
+    net = bd.bayesianize(nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 1)), bd.FanIn())
+    x = torch.randn(5, 4)
+    found = bd.predict(net, bd.Gaussian(), x, samples=3)
+    assert found.samples == 3
+    net.eval()
+    with bd.at_mean(net):
+        torch.testing.assert_close(bd.plain(net)(x), net(x))

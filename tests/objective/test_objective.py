@@ -463,3 +463,17 @@ def test_a_prior_that_changes_after_it_was_looked_up_counts():
 def test_a_loss_in_place_of_a_likelihood_is_refused_by_name(loss):
     with pytest.raises(TypeError, match=r"as Classes\(\) and Gaussian\(\) do, got the loss"):
         bd.Objective(loss, bd.KL(), num_data=1)
+
+
+def test_another_divergence_or_estimator_is_used_from_then_on():
+    net = network()
+    objective = bd.Objective(bd.Gaussian(), bd.JSA(0.1), num_data=10)
+    first = objective(net, X, Y).divergence
+    objective.divergence = bd.KL()
+    second = objective(net, X, Y).divergence
+    wanted = bd.Objective(bd.Gaussian(), bd.KL(), num_data=10)(net, X, Y).divergence
+    assert second == wanted != first
+    objective.estimator = bd.MonteCarlo(2000)
+    third = objective(net, X, Y).divergence
+    assert third != second
+    assert abs(third - second) < 0.1 * second

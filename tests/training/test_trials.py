@@ -143,6 +143,14 @@ def test_shapes_that_do_not_fit_the_stack_are_refused():
             next(bd.fit(stack, objective, bd.Batches(*args, 4, seeds), optimizer, 1))
 
 
+def test_noise_for_another_number_of_trials_is_refused():
+    objective = bd.Objective(bd.Gaussian(torch.ones(3)), num_data=ROWS)
+    stack = bd.stacked([alone(0), alone(1)])
+    optimizer = torch.optim.Adam([*stack.parameters(), *objective.parameters()])
+    with pytest.raises(ValueError, match=r"one per trial for \(2,\) trials, got \(3,\)"):
+        next(bd.fit(stack, objective, bd.Batches(*made(2), 4, [0, 1]), optimizer, 1))
+
+
 def test_a_recorded_step_on_a_cpu_is_the_plain_one():
     x, y = made(2)
     found = []

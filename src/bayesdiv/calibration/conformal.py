@@ -288,6 +288,8 @@ class FoldIntervals(Saved):
     def fit(cls, folds: Sequence[Held], level: float = 0.9, *, score: Score | None = None) -> Self:
         """Rank all rows: what the model that was trained without a fold predicts, and targets."""
         score = score or Scaled()
+        if not isinstance(score, Scaled | Quantiles):
+            raise TypeError(f"intervals by folds need Scaled() or Quantiles(), got {score!r}")
         found = [score.scores(each, one_per_row(each, y), level) for each, y in folds]
         if len(found) < 2:
             raise ValueError(f"there must be two folds or more, got {len(found)}")
@@ -296,7 +298,9 @@ class FoldIntervals(Saved):
 
     def __call__(self, predictives: Sequence[Predictive]) -> Ends:
         """Both ends for each new row, from what the model of each fold predicts for it."""
-        pairs = []
+        pairs, count, folds = [], len(predictives), int(self.folds.max()) + 1
+        if count != folds:
+            raise ValueError(f"there must be {folds} predictives, one per fold, got {count}")
         for k, each in enumerate(predictives):
             largest = self.scores[self.folds == k].unsqueeze(1).to(each.mean.device)
             pairs.append(self.score.interval(each, largest, self.level))

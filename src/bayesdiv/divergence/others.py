@@ -38,6 +38,8 @@ class Renyi(Divergence):
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
+        if not hasattr(self.alpha, "__float__") or isinstance(self.alpha, Tensor):
+            raise TypeError(f"alpha must be a number, got {self.alpha!r}")
         if not 0 <= self.alpha < math.inf:
             raise ValueError(f"alpha must be finite and at least 0, got {self.alpha}")
 

@@ -254,18 +254,29 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
     if any(p.requires_grad for p in first.prior.parameters()) or [*first.module.parameters()]:
         raise ValueError("models of one stack must have no weights that are not random")
     if not all(_alike(model.module, first.module) for model in models):
-        raise ValueError("models of one stack must have the same buffers, such as running means")
+        told = "the same buffers, such as running means, and the same layers"
+        raise ValueError(f"models of one stack must have {told}")
+    states = [model.posterior.state_dict() for model in models]
+    if len({_kind(model.posterior) for model in models}) > 1:
+        raise ValueError("models of one stack must have posteriors of one kind and rank")
     together = copy.deepcopy(first)
     together.prior = _common_prior(models)
-    for name in dict(first.posterior.named_parameters()):
-        values = [model.posterior.get_parameter(name).detach() for model in models]
-        setattr(*place(together.posterior, name), nn.Parameter(torch.stack(values)))
+    learned = dict(first.posterior.named_parameters())
+    for name in states[0]:
+        values = torch.stack([state[name] for state in states])
+        own = nn.Parameter(values) if name in learned else values
+        setattr(*place(together.posterior, name), own)
     return together
+
+
+def _kind(module: nn.Module) -> object:
+    return str(module), *((name, own.shape) for name, own in module.state_dict().items())
 
 
 def _alike(one: nn.Module, two: nn.Module) -> bool:
     ones, twos = one.state_dict(prefix="own."), two.state_dict(prefix="own.")
-    return ones.keys() == twos.keys() and all(torch.equal(ones[key], twos[key]) for key in ones)
+    same = str(one) == str(two) and ones.keys() == twos.keys()
+    return same and all(torch.equal(ones[key], twos[key]) for key in ones)
 
 
 def _common_prior(models: Sequence[Bayesian]) -> nn.Module:

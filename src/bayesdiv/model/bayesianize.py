@@ -1,6 +1,7 @@
 """From any module to a Bayesian one, and back to an ordinary one."""
 
 import copy
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast, overload
 
@@ -76,8 +77,8 @@ def bayesianize(
         >>> [(name, tuple(group.posterior.loc.shape)) for name, group in each.groups.items()]
         [('weight', (1, 8)), ('bias', (1,))]
     """
-    if not start > 0:
-        raise ValueError(f"start must be positive, got {start}")
+    if not 0 < start < math.inf:
+        raise ValueError(f"start must be positive, got {start}: a fraction of the prior's scale")
     if bayesian_modules(module):
         raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
     if not callable(prior) or isinstance(prior, type):
@@ -210,7 +211,7 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
 def _emptied(module: nn.Module, names: Sequence[str]) -> nn.Module:
     """A copy with placeholders where the random weights were, to be filled in each call."""
     # Frozen weights are shared and not copied; buffers are copied, since calls may write to them.
-    memo: dict[int, Any] = {}
+    memo = _computed(module)
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if name in names:
             memo[id(parameter)] = parameter  # taken out below
@@ -223,12 +224,19 @@ def _emptied(module: nn.Module, names: Sequence[str]) -> nn.Module:
     return bare
 
 
+def _computed(module: nn.Module) -> dict[int, Any]:
+    """What hooks computed from weights, as the old norms do, by identity: it cannot be copied."""
+    # What `torch.vmap` left behind is dead, and computed anew in the next call.
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    every = (value for owner in module.modules() for value in vars(owner).values())
+    held = [value for value in every if isinstance(value, Tensor)]
+    dead = {id(value): torch.empty(0) for value in held if wrapped(value)}
+    return {id(v): v.detach() for v in held if id(v) not in dead and not v.is_leaf} | dead
+
+
 def _filled(bare: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
     """A copy of such a module with parameters in the places; names of one tensor share one."""
-    # What a hook computed from weights, as the old spectral norm does, cannot be copied otherwise.
-    held = (value for owner in bare.modules() for value in vars(owner).values())
-    results = {id(v): v.detach() for v in held if isinstance(v, Tensor) and not v.is_leaf}
-    module = copy.deepcopy(bare, dict[int, Any](results))
+    module = copy.deepcopy(bare, _computed(bare))
     hooks = module._state_dict_pre_hooks
     for key in [key for key, hook in hooks.items() if hook is _refuse_half_a_state]:
         del hooks[key]

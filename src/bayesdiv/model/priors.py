@@ -136,6 +136,10 @@ class AroundStart:
     scale: float = 0.1
     family: type[Distribution] = Normal
 
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be positive, got {self.scale}")
+
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
         return Prior(self.family, loc=weights.detach(), scale=weights.new_tensor(self.scale))
 

@@ -112,6 +112,11 @@ class Objective(nn.Module):
         self._known: tuple[ref[nn.Module], dict[Bayesian, _Fact | None]] | None = None
         self._tried = False  # targets of this model
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("divergence", "estimator"):  # what was looked up is of another one
+            self.__dict__["_known"] = None
+
     def __getstate__(self) -> dict[str, Any]:
         """All but what was looked up, for a copy."""
         return {**self.__dict__, "_known": None}
@@ -385,7 +390,7 @@ def _check_support(conditional: Distribution, y: Tensor) -> None:
     wrong = y[~fine].flatten()
     if wrong.numel() and not wrong[0].isnan():
         told = f"{type(family).__name__} must lie in {support}, got {wrong[0].item()}"
-        raise ValueError(f"targets of {told}: mend them, or take another likelihood")
+        raise ValueError(f"targets of {told}: correct them, or take another likelihood")
 
 
 def _mean_of(each: Tensor, counted: Tensor, trials: int) -> Tensor:

@@ -83,6 +83,10 @@ def check(
     if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
         told = f"{(*trials, 1)}, one per trial, got {tuple(alpha.shape)}"
         raise ValueError(f"alpha given as a tensor must have shape {told}")
+    own = getattr(objective.likelihood, "trials", ())
+    if own and tuple(own) != tuple(trials):
+        told = f"for {tuple(trials)} trials, got {tuple(own)}"
+        raise ValueError(f"the likelihood's scale must be one number, or one per trial {told}")
     if isinstance(batches, Batches) and batches.trials != tuple(trials):
         rule = f"batches must have one seed per trial of a stack of {trials.numel()}"
         got = f"got x of {tuple(leaves(batches.x)[0].shape)}"

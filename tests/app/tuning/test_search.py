@@ -142,6 +142,20 @@ def test_a_search_stopped_by_hand_repeats_the_trial_it_was_at(tmp_path):
     assert len(calls) == 4
 
 
+def test_a_stop_while_progress_is_shown_is_no_failure(tmp_path):
+    told = []
+
+    def tell(tried):
+        told.append(tried)
+        if len(told) == 3:  # the second trial has begun, its objective has not
+            raise KeyboardInterrupt
+
+    search = Search(tmp_path / "study.db", trials=2)
+    with pytest.raises(KeyboardInterrupt):
+        tune(lambda trial: trial.suggest_float("x", 0, 1), search, tell=tell)
+    assert [tried.state for tried in trials(search)] == ["complete", "stopped"]
+
+
 def test_pruning_from_the_body_of_fit_breaks_a_hopeless_trial_off(tmp_path):
     x, y = torch.randn(32, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(32)
     epochs = []

@@ -3,7 +3,7 @@
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, is_dataclass, replace
 from numbers import Integral
@@ -180,7 +180,7 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         """What is not checked, under the name that users know it by, where it is used."""
         counts = "epochs batch_size members samples test_samples"
         for names, fits, rule in (
-            ("hidden", lambda value: not isinstance(value, int), "name the units of each layer"),
+            ("hidden", _are_units, "name the units of each layer"),
             (counts, lambda value: isinstance(value, Integral), "be a whole number"),
             (counts, lambda value: value >= 1, "be at least 1"),
             ("learning_rate seconds", lambda value: 0 < value < math.inf, "be positive"),
@@ -339,3 +339,7 @@ def for_one_member(epoch: Epoch, repeats: float) -> EpochLoss:
         raise Diverged(f"the loss of epoch {epoch.number} is not finite: lower the learning rate")
     total, nll, divergence = (part / members for part in epoch.loss)
     return EpochLoss(total / repeats, nll / repeats, divergence)
+
+
+def _are_units(value: object) -> bool:
+    return isinstance(value, Iterable) and all(isinstance(units, Integral) for units in value)

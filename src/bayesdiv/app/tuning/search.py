@@ -221,7 +221,8 @@ def tried_in(study: optuna.Study) -> list[Tried]:
     for trial in study.get_trials(deepcopy=False, states=begun):
         reason, state = trial.user_attrs.get("reason", ""), trial.state.name.lower()
         if trial.state == TrialState.FAIL:
-            state = "stopped" if reason == STOPPED else "failed"
+            # Whatever fails has a reason, but for a stop before or after the objective.
+            state = "stopped" if reason in ("", STOPPED) else "failed"
         found.append(Tried(trial.number, dict(trial.params), trial.value, state, reason))
     return found
 
