@@ -74,7 +74,9 @@ def test_scales_that_are_known_are_not_computed_again(monkeypatch):
 @sizes
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_of_draws_are_those_of_their_noise(count, samples, dtype):
+@pytest.mark.parametrize("large", [blocks.LARGE, 0], ids=["read off", "made again"])
+def test_gradients_of_draws_are_those_of_their_noise(count, samples, dtype, large, monkeypatch):
+    monkeypatch.setattr(blocks, "LARGE", large)
     q = posterior(count)
     noise = noise_of(draw(q, samples, seed=SEED), q)
     drawn = draw(q, samples, dtype, SEED)

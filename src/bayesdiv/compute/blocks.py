@@ -21,7 +21,7 @@ from bayesdiv.divergence.gaussian import BLOCK, SoftplusNormal, refuse_second
 
 # A few blocks' worth fits the last cache, where one piece is faster than several.
 ONE_PIECE = 4 * BLOCK
-# Above, a lever beside the gradients of a total would be one number per weight too many.
+# Above, the lever of one draw, or beside the gradients of a total, is one vector too many.
 LARGE = 1 << 24
 _Gradients = tuple[Tensor, Tensor]  # by loc, and by rho or the scale
 
@@ -122,10 +122,12 @@ class _Plan(NamedTuple):
     def keeps_lever(self, loc: Tensor) -> bool:
         """Whether the backward pass may do without making the noise of many weights again."""
         # It reads that of several draws off them, which then must be exact.
-        if self.noise is None or not self.learned or (self.rule is not None and len(loc) > LARGE):
+        if self.noise is None or not self.learned:
             return False
-        few = self.noise.few is not None
-        return few or self.noise.samples == 1 or self.dtype == loc.dtype
+        few, one = self.noise.few is not None, self.noise.samples == 1
+        if len(loc) > LARGE and (one or self.rule is not None):
+            return False
+        return few or one or self.dtype == loc.dtype
 
 
 class _Found(NamedTuple):
@@ -189,20 +191,22 @@ def _computed(plan: _Plan, drawn: Tensor | None, *sides: Tensor) -> _Found:
         return _of_block(plan, 0, drawn, *sides)
     derivatives = [torch.empty_like(loc) for _ in range(2 if plan.rule else 0)]
     lever = torch.empty_like(loc) if plan.keeps_lever(loc) else None
-    values = []
-    for cut in _cuts(len(loc), BLOCK if plan.noise is None else ONE_PIECE):
+    size = BLOCK if plan.noise is None else ONE_PIECE
+    # In one tensor: between small ones of their own, what a block frees would not be used again.
+    values = loc.new_empty(len(range(0, len(loc), size)) if plan.rule else 0)
+    for number, cut in enumerate(_cuts(len(loc), size)):
         place = None if drawn is None else drawn[:, cut]
         found = _of_block(plan, cut.start, place, *(x[cut] if x.dim() else x for x in sides))
         if found.total is not None:
-            values.append(found.total)
+            values[number] = found.total
         for whole, piece in zip(derivatives, found.derivatives or (), strict=True):
             whole[cut] = piece
         if lever is not None:
             lever[cut] = cast(Tensor, found.lever)
-    if not values:
+    if plan.rule is None:
         return _Found(lever=lever)
     # The sums of blocks are added up in double precision.
-    value = torch.stack(values).sum(dtype=torch.float64).to(loc.dtype)
+    value = values.sum(dtype=torch.float64).to(loc.dtype)
     return _Found(value, (derivatives[0], derivatives[1]), lever)
 
 
@@ -256,11 +260,15 @@ def _with_draws(
         else:
             by_raw = cast(Tensor, lever).mul_(by_loc)
         return (by_loc, by_raw) if own is None else (own[0].add_(by_loc), own[1].add_(by_raw))
+    given = own is None and noise.samples == 1  # the gradient by loc is that by the draw
+    if given:
+        own = by_drawn[0].to(loc.dtype), torch.zeros_like(raw)
     by_loc, by_raw = own or (torch.zeros_like(loc), torch.zeros_like(raw))
     for cut in _cuts(len(loc)):
         rows = by_drawn[:, cut]
         total = rows.sum(0, dtype=loc.dtype)
-        by_loc[cut] += total
+        if not given:
+            by_loc[cut] += total
         if lever is None or drawn is None:  # the noise is made from its seed once more
             by_scale, slope = torch.zeros_like(total), plan.slope(raw[cut])
             made = (each for _, some in noise.rows(cut.start, len(total)) for each in some)
