@@ -82,7 +82,7 @@ figure, panels = plt.subplots(3, 8, figsize=(7, 3.2))
 for row, (name, predictive) in zip(panels, found.items()):
     doubtful = predictive.mutual_information.topk(8).indices
     for axes, at in zip(row, doubtful):
-        axes.imshow(x[test][at], cmap="gray_r")
+        axes.imshow(x[test][at].numpy(), cmap="gray_r")
         said, truth = predictive.mean[at].argmax().item(), y[test][at].item()
         axes.set_title(
             f"{said}" if said == truth else f"{said}, not {truth}", fontsize=8

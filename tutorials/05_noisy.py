@@ -22,7 +22,7 @@ train, validation = slice(0, 900), slice(900, None)
 figure, panels = plt.subplots(2, 8, figsize=(7, 2))
 for column, pair in enumerate(panels.T):
     for axes, images in zip(pair, (clean, x)):
-        axes.imshow(images[column].reshape(8, 8), cmap="gray", vmin=-0.5, vmax=1.5)
+        axes.imshow(images[column].reshape(8, 8).numpy(), cmap="gray", vmin=-0.5, vmax=1.5)
         axes.set_axis_off()
 
 

@@ -50,7 +50,7 @@ rest = index[~torch.isin(index, few)]
 
 figure, panels = plt.subplots(5, 10, figsize=(6, 3))
 for axes, row in zip(panels.flatten(), few):
-    axes.imshow(x[row, 0], cmap="gray_r")
+    axes.imshow(x[row, 0].numpy(), cmap="gray_r")
     axes.set_axis_off()
 
 

@@ -20,7 +20,7 @@ y = torch.tensor(digits.target)
 figure, panels = plt.subplots(2, 8, figsize=(7, 2))
 for column, pair in enumerate(panels.T):
     for axes, images in zip(pair, (upright, turned)):
-        axes.imshow(images[column], cmap="gray_r")
+        axes.imshow(images[column].numpy(), cmap="gray_r")
         axes.set_axis_off()
 
 
