@@ -40,6 +40,8 @@ def test_type_checkers_read_every_public_name_where_python_finds_it():
         assert getattr(bd, name) is getattr(home, name)
     functions = {name for name in found if not inspect.ismodule(getattr(bd, name))}
     assert functions | {"__version__"} == set(bd.__all__)
+    (listed,) = (node for node in tree.body if isinstance(node, ast.Assign))
+    assert ast.literal_eval(listed.value) == bd.__all__  # what `import *` gives to both
 
 
 def test_an_unknown_name_is_an_attribute_error():

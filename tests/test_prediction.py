@@ -345,11 +345,23 @@ def test_arrays_and_loaders_are_predicted_as_tensors_are():
         bd.predict(net, bd.Classes(), x.numpy()[:0])
 
 
-@pytest.mark.parametrize("weights", [(), torch.zeros(3, 4), (torch.zeros(3, 5),)])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        *((), torch.zeros(3, 4), (torch.zeros(3, 5),), (torch.zeros(3, 2, 4),)),
+        *(None, [1.0], (torch.zeros(4),)),
+    ],
+)
 def test_weights_of_another_model_are_refused(weights):
     net = bd.bayesianize(nn.Linear(3, 1), STANDARD)
-    with pytest.raises(ValueError, match=r"draw_weights gives for this model: .* of \[4\] weights"):
+    with pytest.raises(ValueError, match=r"draw_weights gives .* shapes \[\('samples', 4\)\]"):
         bd.predict_at(net, bd.Gaussian(), X, weights)
+
+
+def test_weights_of_a_single_model_are_refused_by_a_stack():
+    nets = [bd.bayesianize(nn.Linear(3, 1), STANDARD) for _ in range(2)]
+    with pytest.raises(ValueError, match=r"shapes \[\('samples', 2, 4\)\]"):
+        bd.predict_at(bd.stacked(nets), bd.Gaussian(), X, bd.draw_weights(nets[0], 3))
 
 
 def test_rows_that_are_no_tensor_are_refused():

@@ -176,7 +176,8 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_refused(tmp_path):
     )
     other = torch.optim.SGD(optimizer.param_groups[0]["params"], lr=0.1)
     kind = type(optimizer).__name__
-    refused(f"another optimizer, {kind} in place of SGD", tmp_path / "net", net, None, other)
+    told = f"another optimizer, {kind} in place of SGD: make the optimizer as"
+    refused(told, tmp_path / "net", net, None, other)
 
 
 @pytest.mark.parametrize(

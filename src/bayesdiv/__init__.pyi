@@ -73,4 +73,16 @@ from bayesdiv.training.fit import Diverged as Diverged, fit as fit
 from bayesdiv.training.optimizers.natural import Natural as Natural
 from bayesdiv.training.steps import Eager as Eager, Recorded as Recorded
 
+__all__ = [
+    "JSA", "JSG", "KL", "AroundStart", "Auto", "Batches", "Bayesian", "BayesianClassifier",
+    "BayesianRegressor", "Binary", "ChiSquared", "Classes", "Constraint", "Diverged",
+    "Divergence", "Eager", "Ensemble", "Exact", "FanIn", "FullRank", "Gaussian",
+    "HeteroscedasticGaussian", "Looped", "LossModule", "LowRank", "MeanField", "MonteCarlo",
+    "Natural", "Objective", "Point", "Poisson", "Predictive", "Prior", "Quadrature", "Recorded",
+    "Renyi", "ReverseKL", "ScaleMixture", "StudentTNoise", "TotalVariation", "Vectorized",
+    "WarmUp", "WeightedKL", "__version__", "at_mean", "bayesianize", "draw_weights", "draws",
+    "export", "fit", "labelled", "load", "parameter_groups", "plain", "predict", "predict_at",
+    "save", "stacked",
+]  # fmt: skip
+
 __version__: str

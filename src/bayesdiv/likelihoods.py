@@ -33,7 +33,7 @@ def joined(family: Callable[..., Distribution], *parts: Tensor, axis: int = -1) 
 def _positive(name: str, value: float | Tensor) -> Tensor:
     found = torch.as_tensor(value, dtype=torch.get_default_dtype())
     if not bool((found.isfinite() & (found > 0)).all()):
-        raise ValueError(f"{name} must be positive, got {found.min().item()}")
+        raise ValueError(f"{name} must be positive and finite, got {found.min().item()}")
     return found
 
 

@@ -113,9 +113,10 @@ def predict_at(
         >>> bd.predict_at(net, bd.Gaussian(), torch.zeros(5, 3), weights).samples
         100
     """
-    sizes = [module.layout.size for module in bayesian_modules(model)]
-    if isinstance(weights, Tensor) or [drawn.shape[-1] for drawn in weights] != sizes:
-        told = f"one tensor per Bayesian module, of {sizes} weights"
+    own = [("samples", *module.loc.shape) for module in bayesian_modules(model)]
+    drawn = weights if isinstance(weights, list | tuple) else [None]
+    if [isinstance(one, Tensor) and ("samples", *one.shape[1:]) for one in drawn] != own:
+        told = f"a tuple of one tensor per Bayesian module, of shapes {own}"
         raise ValueError(f"weights must be what draw_weights gives for this model: {told}")
     given, wanted = _given(model, x, unpack)
     with evaluating(model), torch.set_grad_enabled(wanted):

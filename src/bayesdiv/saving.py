@@ -46,10 +46,10 @@ def save(
 
     The file holds the states as tensors by name (`model/posterior.loc`, `objective/…`,
     `optimizer/…`) and, as JSON in its header, the version, the layout of the random weights, the
-    kinds of posterior, prior and likelihood, the epoch and the calibration, and a checksum over
-    all of these. Random generators are not part of it: `fit(seed=…)` draws the noise of an epoch
-    from the seed and its number alone, so a run that is resumed by `first=objective.epoch + 1` ends
-    where it would have ended.
+    kinds of posterior, prior, likelihood and optimizer, the epoch and the calibration, and a
+    checksum over all of these. Random generators are not part of it: `fit(seed=…)` draws the noise
+    of an epoch from the seed and its number alone, so a run that is resumed by
+    `first=objective.epoch + 1` ends where it would have ended.
 
     Args:
         path: of the file; an existing one is replaced.
@@ -98,8 +98,8 @@ def load(
 ) -> tuple[calibrations.Saved, ...]:
     """Read what `save` wrote into a model of the same layout, and into what it is trained with.
 
-    Everything is checked before anything is changed: version, checksum, layout, posterior, prior,
-    likelihood, names, shapes and dtypes.
+    Everything is checked before anything is changed: version, checksum, layout, kinds of posterior,
+    prior, likelihood and optimizer, names, shapes and dtypes.
 
     Returns:
         The calibration that was saved with the model, such as `bd.export` takes.
@@ -150,8 +150,9 @@ def _misfits(
         sides = [[side] if isinstance(side, str) else side for side in (head.get(kind, own), own)]
         for one, two in zip_longest(*sides, fillvalue="nothing"):
             if one != two:
-                told = f"another {kind}, {one} in place of {two}"
-                yield f"was saved from a model of {told}: make the model as the saved one was made"
+                whose = kind if kind == "optimizer" else "model"
+                told = f"with another {kind}, {one} in place of {two}"
+                yield f"was saved {told}: make the {whose} as the saved one was made"
     for name in [name for name in ("model", "objective") if name in parts]:
         there, own = states[name], parts[name].state_dict()
         for key in [*own, *there]:

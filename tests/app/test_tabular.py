@@ -392,7 +392,7 @@ def test_a_loss_that_is_not_finite_is_told():
         ({"validation_fraction": 1.0}, r"validation_fraction must lie in \[0, 1\), got 1.0"),
         ({"validation_fraction": 0.99}, "must leave a row to train on, got 0.99 of 10"),
         ({"strength": -1.0}, "strength must be finite and not negative, got -1.0"),
-        ({"start": 0.0}, "start must be positive, got 0.0"),
+        ({"start": 0.0}, "start must be positive and finite, got 0.0"),
         ({"hidden": 50}, "hidden must name the units of each layer, got 50"),
         ({"hidden": (2.5,)}, r"hidden must name the units of each layer, got \(2.5,\)"),
         ({"epochs": 2.5}, "epochs must be a whole number, got 2.5"),

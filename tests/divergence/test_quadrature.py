@@ -11,6 +11,7 @@ from torch.distributions import (
     Beta,
     Categorical,
     Cauchy,
+    Distribution,
     FisherSnedecor,
     Gamma,
     Gumbel,
@@ -24,6 +25,7 @@ from torch.distributions import (
     Uniform,
     VonMises,
     Weibull,
+    constraints,
 )
 
 import bayesdiv as bd
@@ -301,3 +303,38 @@ def test_kl_of_student_t_keeps_its_digits_in_single_precision(df):
     x = stats.t(df, 0.08, 0.98)
     wanted = -x.entropy() - x.expect(lambda t: stats.norm.logpdf(t, -0.34, 0.56), epsabs=1e-12)
     assert bd.Exact()(bd.KL(), q, p).item() == pytest.approx(wanted, rel=5e-7)
+
+
+class HalfLine(Distribution):
+    """An exponential that keeps its rate as a number: no parameter has a dtype."""
+
+    arg_constraints, support, rate = {}, constraints.positive, 1.3
+
+    def __init__(self, batch=torch.Size()):  # noqa: B008
+        super().__init__(batch, validate_args=False)
+
+    def expand(self, batch, _=None):
+        return HalfLine(torch.Size(batch))
+
+    def log_prob(self, value):
+        return math.log(self.rate) - self.rate * value
+
+    def cdf(self, value):
+        return -torch.expm1(-self.rate * value)
+
+    @property
+    def mean(self):
+        return torch.full(self.batch_shape, 1 / self.rate)
+
+
+def test_a_prior_without_tensors_on_a_half_line_is_integrated():
+    q = Normal(torch.tensor([0.2, -0.4, 1.5]), torch.tensor([0.5, 0.05, 2.0]))
+    found = bd.Quadrature()(bd.JSA(0.3), q, HalfLine())
+
+    def density(x):
+        return 1.3 * mp.exp(-1.3 * x) if x >= 0 else mp.mpf(0)
+
+    for loc, scale, value in zip(q.loc.tolist(), q.scale.tolist(), found.tolist(), strict=True):
+        cuts = sorted({-40, 0, 60, *(loc + scale * k for k in (-9, -4, -2, 0, 2, 4, 9))})
+        wanted = js_a(0.3, normal(loc, scale), density, cuts)
+        assert value == pytest.approx(float(wanted), rel=1e-5)

@@ -270,5 +270,5 @@ class StandardGamma(Gamma):
 
 @pytest.mark.parametrize("gain", [-1.0, 0.0, float("inf"), float("nan")])
 def test_a_gain_that_is_not_positive_is_refused(gain):
-    with pytest.raises(ValueError, match=f"gain must be positive, got {gain}"):
+    with pytest.raises(ValueError, match=f"gain must be positive and finite, got {gain}"):
         bd.FanIn(gain)

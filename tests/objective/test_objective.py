@@ -1,15 +1,17 @@
 """The loss: its parts, its scale, its limits and what it converges to."""
 
 import copy
+import math
 import pickle
 
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Laplace, Normal, kl_divergence
+from torch.distributions import Laplace, LogNormal, Normal, kl_divergence
 from torch.nn.functional import cross_entropy, softplus
 
 import bayesdiv as bd
+from bayesdiv.likelihoods import Likelihood
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -183,6 +185,24 @@ def test_shares_of_two_classes_and_labels_that_are_left_out_are_targets():
     assert bd.Objective(bd.Binary(), num_data=10)(network(), X, shares).total.isfinite()
     classes = bd.Objective(bd.Classes(ignore=-100), num_data=10)
     assert classes(network(outputs=3), X, labels).total.isfinite()
+
+
+class Positive(Likelihood):
+    """Targets that are positive or missing."""
+
+    def counted(self, y):
+        return ~y.isnan()
+
+    def forward(self, outputs):
+        return LogNormal(outputs.squeeze(-1), torch.ones(()), validate_args=False)
+
+
+def test_a_missing_target_is_not_looked_at():
+    objective = bd.Objective(Positive(), num_data=10)
+    missing = torch.where(Y[2] == Y, math.nan, Y.exp())
+    assert objective(network(), X, missing).total.isfinite()
+    with pytest.raises(ValueError, match=r"targets of LogNormal must lie in .*, got -1"):
+        objective(network(), X, missing.where(missing.isnan(), -1.0))
 
 
 def test_targets_are_looked_at_again_with_another_model():
@@ -430,6 +450,18 @@ def test_the_loss_compiles_into_one_graph(divergence, samples, width):
         results.append([loss.total, *torch.autograd.grad(loss.total, learned(net, objective))])
     for one, two in zip(*results, strict=True):
         assert torch.allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+@deprecated_by_torch
+def test_a_look_at_the_loss_between_steps_compiles_nothing_again():
+    torch._dynamo.reset()
+    net, objective = network(), bd.Objective(bd.Gaussian(), num_data=10)
+    objective.prepare(net)
+    compiled = torch.compile(objective.forward, fullgraph=True, backend="aot_eager")
+    compiled(net, X, Y)
+    objective(net, X, Y)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert compiled(net, X, Y).total.isfinite()
 
 
 @deprecated_by_torch

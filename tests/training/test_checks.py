@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Normal
+from torch.distributions import Binomial, Normal
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdiv as bd
@@ -28,6 +28,23 @@ def parameters(*modules):
 
 def train(net, objective, batches, optimizer, epochs=1):
     return list(bd.fit(net, objective, batches, optimizer, epochs))
+
+
+class OfTen(nn.Module):
+    """How many of ten trials succeed: `trials` is no number of networks here."""
+
+    trials = 10
+
+    def forward(self, outputs):
+        return Binomial(self.trials, logits=outputs.squeeze(-1), validate_args=False)
+
+
+def test_a_likelihood_may_count_trials_of_its_own():
+    net, _, batches = problem()
+    objective = bd.Objective(OfTen(), num_data=64)
+    counts = bd.Batches(batches.x, batches.y.sigmoid().mul(10).round(), 16)
+    (epoch,) = train(net, objective, counts, torch.optim.SGD(net.parameters(), lr=1e-3))
+    assert epoch.loss.nll > 0
 
 
 def test_a_divergence_without_a_bayesian_module_is_warned_of_once():

@@ -188,7 +188,8 @@ def quantiles(distribution: Distribution, levels: Sequence[float]) -> Tensor:
     # By `icdf`, else by bisection of `cdf`, else from draws with a fixed seed, which are close
     # enough to place panels. A quantile that overflows is given as the median.
     like, batch = parameter(distribution), distribution.batch_shape
-    wanted = like.new_tensor(levels).reshape(-1, *[1] * len(batch)).expand(-1, *batch)
+    shares = like.new_tensor(levels, dtype=torch.float64)
+    wanted = shares.reshape(-1, *[1] * len(batch)).expand(-1, *batch)
     if offers(distribution, "icdf"):
         found = distribution.icdf(wanted)
     elif offers(distribution, "cdf"):

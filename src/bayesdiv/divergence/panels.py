@@ -105,7 +105,7 @@ def _each(edge: Tensor | None, like: Tensor) -> list[Tensor]:
     """An edge for every component, (n,) each."""
     if edge is None:
         return []
-    return [one.expand_as(like) for one in (edge.unbind(-1) if edge.dim() > 1 else [edge])]
+    return [e.to(like).expand_as(like) for e in (edge.unbind(-1) if edge.dim() > 1 else [edge])]
 
 
 def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, Panels]:

@@ -85,7 +85,8 @@ def brier_parts(predictive: Predictive, y: Tensor, bins: int = 15) -> BrierParts
     count = torch.bincount(place.flatten(), minlength=bins * classes).clamp(min=1)
 
     def in_bin(values: Tensor) -> Tensor:  # the mean of the bin that each is in
-        return (torch.bincount(place.flatten(), values.flatten(), len(count)) / count)[place]
+        total = values.new_zeros(len(count)).index_add(0, place.flatten(), values.flatten())
+        return (total / count)[place]
 
     forecast, frequency, every = in_bin(probabilities), in_bin(truth), truth.mean(0)
     inner = probabilities - forecast
@@ -202,7 +203,8 @@ def risk_coverage(predictive: Predictive, y: Tensor) -> RiskCoverage:
     probabilities, y = labelled(predictive, y)
     confidence, predicted = probabilities.max(-1)
     _, level = (-confidence).unique(return_inverse=True)  # 0 is the surest
-    rate = torch.bincount(level, (predicted != y).to(confidence)) / torch.bincount(level)
+    wrong, count = (predicted != y).to(confidence), torch.bincount(level)
+    rate = wrong.new_zeros(len(count)).index_add(0, level, wrong) / count
     answered = torch.arange(1, len(y) + 1, device=y.device)
     risk = rate[level.sort().values].cumsum(0) / answered
     return RiskCoverage((answered / len(y)).to(risk), risk)

@@ -78,7 +78,7 @@ def bayesianize(
         [('weight', (1, 8)), ('bias', (1,))]
     """
     if not 0 < start < math.inf:
-        raise ValueError(f"start must be positive, got {start}: a fraction of the prior's scale")
+        raise ValueError(f"start must be positive and finite, got {start} of the prior's scale")
     if bayesian_modules(module):
         raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
     if not callable(prior) or isinstance(prior, type):

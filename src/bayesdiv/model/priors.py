@@ -117,7 +117,7 @@ class FanIn:
 
     def __post_init__(self) -> None:
         if not 0 < self.gain < math.inf:
-            raise ValueError(f"gain must be positive, got {self.gain}")
+            raise ValueError(f"gain must be positive and finite, got {self.gain}")
 
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
         scales = weights.new_tensor([self.gain / e.fan_in**0.5 for e in layout.entries])
@@ -138,7 +138,7 @@ class AroundStart:
 
     def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be positive, got {self.scale}")
+            raise ValueError(f"scale must be positive and finite, got {self.scale}")
 
     def __call__(self, layout: Layout, weights: Tensor) -> Prior:
         return Prior(self.family, loc=weights.detach(), scale=weights.new_tensor(self.scale))

@@ -323,8 +323,8 @@ class Objective(nn.Module):
         own = self.likelihood if isinstance(self.likelihood, Likelihood) else None
         counted = None if own is None else own.counted(y)
         y = y if counted is None else y.where(counted, 0)
-        if not (self._tried or traced() or recording(y)):
-            _check_support(conditional, y)
+        if not (traced() or self._tried or recording(y)):  # in this order: a compiler guards flags
+            _check_support(conditional, y, counted)
             self._tried = True
         each = conditional.log_prob(y)  # (S, trials…, B, …)
         weight = None if own is None else own.example_weight(y)
@@ -376,7 +376,7 @@ def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
     return divergence if divergence.shape == nll.shape else divergence.expand_as(nll)
 
 
-def _check_support(conditional: Distribution, y: Tensor) -> None:
+def _check_support(conditional: Distribution, y: Tensor, counted: Tensor | None) -> None:
     """Refuse targets that no output can describe, such as a class that there is not."""
     # Tried once, on the first batch: a GPU would have to wait for the answer.
     family = conditional.base_dist if isinstance(conditional, Independent) else conditional
@@ -387,7 +387,7 @@ def _check_support(conditional: Distribution, y: Tensor) -> None:
     fine = support.check(y)
     while fine.dim() > y.dim():  # a support that depends on the draw
         fine = fine.all(0)
-    wrong = y[~fine].flatten()
+    wrong = y[~fine if counted is None else ~fine & counted].flatten()
     if wrong.numel() and not wrong[0].isnan():
         told = f"{type(family).__name__} must lie in {support}, got {wrong[0].item()}"
         raise ValueError(f"targets of {told}: correct them, or take another likelihood")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bayesdiv.draws import leaves
-from bayesdiv.likelihoods import Gaussian
+from bayesdiv.likelihoods import Gaussian, Noisy
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
 from bayesdiv.training.batches import Batches, examples
@@ -83,7 +83,7 @@ def check(
     if isinstance(alpha, Tensor) and alpha.dim() and alpha.shape != (*trials, 1):
         told = f"{(*trials, 1)}, one per trial, got {tuple(alpha.shape)}"
         raise ValueError(f"alpha given as a tensor must have shape {told}")
-    own = getattr(objective.likelihood, "trials", ())
+    own = objective.likelihood.trials if isinstance(objective.likelihood, Noisy) else ()
     if own and tuple(own) != tuple(trials):
         told = f"for {tuple(trials)} trials, got {tuple(own)}"
         raise ValueError(f"the likelihood's scale must be one number, or one per trial {told}")
