@@ -89,3 +89,16 @@ def test_every_strength_reports_what_the_loss_takes():
         strength.begin(0)
         value = torch.as_tensor(strength.value()).mean().item()
         assert strength.report() == pytest.approx(value) == pytest.approx(2.0)
+
+
+def test_multiplier_and_weights_do_not_chase_each_other():
+    torch.manual_seed(0)
+    x = torch.randn(200, 3)
+    y = x[:, 0] + 0.1 * torch.randn(200)
+    net = bd.bayesianize(nn.Linear(3, 1), PRIOR)
+    limit = bd.Constraint(epsilon=0.5)
+    objective = bd.Objective(bd.Gaussian(), num_data=200, strength=limit)
+    optimizer = torch.optim.Adam([*net.parameters(), *objective.parameters()], lr=2e-2)
+    epochs = bd.fit(net, objective, bd.Batches(x, y, 50), optimizer, 400, seed=0)
+    each = [epoch.loss.divergence / 4 for epoch in epochs][-150:]
+    assert 0.4 < min(each) < max(each) < 0.65  # undamped, it swings from 0.3 to 0.8

@@ -173,7 +173,7 @@ class Objective(nn.Module):
         strength = self.strength.value()
         strength = strength.to(divergence) if isinstance(strength, Tensor) else strength
         penalty = strength / self.num_data * divergence
-        term = self.strength.term(divergence, weights) if weights else None
+        term = self.strength.term(penalty, divergence, weights) if weights else None
         return penalty if term is None else penalty + term
 
     def _sum(self, each: Loss, share: float = 1.0) -> Loss:

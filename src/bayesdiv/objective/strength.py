@@ -9,6 +9,8 @@ from torch import Tensor, nn
 # A multiplier far above 1 must not fill an optimizer's memory of gradients: dual ascent moves
 # log λ by λ · violation, with λ taken as 2 at most.
 STEEPEST = 2.0
+# More ends the chase sooner, and slows the way down from a multiplier far too large.
+DAMPING = 0.2
 
 
 class Strength(nn.Module, ABC):
@@ -25,8 +27,8 @@ class Strength(nn.Module, ABC):
     def begin(self, epoch: int) -> None:
         """Take the value of this epoch, counted from 0."""
 
-    def term(self, divergence: Tensor, weights: int) -> Tensor | None:
-        """What the loss gains in each trial, (trials…): of value 0, for its gradient alone."""
+    def term(self, penalty: Tensor, divergence: Tensor, weights: int) -> Tensor | None:
+        """What the loss gains beside λ D/N, (trials…): of value 0, for its gradient alone."""
         return None
 
     def check(self, trials: torch.Size) -> None:
@@ -94,8 +96,9 @@ class Constraint(Strength):
         max E_q[log p(data | w)]   subject to   D(q ‖ p) ≤ ε · weights      (paper, eq. 17)
 
     The strength λ is the multiplier, learned by dual ascent along with the weights, by the
-    optimizer that holds `objective.parameters()`: log λ moves by min(λ, 2) · (D/weights - ε), so it
-    converges from any initial value.
+    optimizer that holds `objective.parameters()`: log λ moves by min(λ, 2) · (D/weights - ε). The
+    weights feel λ (.8 + .2 D/(ε · weights)), at most 2 λ and λ at the limit: else weights and
+    multiplier would chase each other for long.
 
     Args:
         epsilon: the limit, in nats per weight.
@@ -120,11 +123,14 @@ class Constraint(Strength):
         """The multiplier λ as it stands, one per trial, through which no gradient flows."""
         return self.log_strength.detach().exp().reshape(self.trials)
 
-    def term(self, divergence: Tensor, weights: int) -> Tensor:
-        """A term of value 0 whose gradient by log λ is the violation, with the sign of ascent."""
-        violation = divergence.detach() / weights - self.epsilon
-        slope = self.value().clamp(max=STEEPEST) * violation
-        return slope * (self.log_strength.detach() - self.log_strength).reshape(self.trials)
+    def term(self, penalty: Tensor, divergence: Tensor, weights: int) -> Tensor:
+        """By log λ its gradient is the violation, to ascend; by the weights it damps the ascent."""
+        each = divergence.detach() / weights
+        slope = self.value().clamp(max=STEEPEST) * (each - self.epsilon)
+        beyond = (each / self.epsilon - 1).clamp(max=1 / DAMPING)
+        damped = DAMPING * beyond * (penalty - penalty.detach())
+        ascent = (self.log_strength.detach() - self.log_strength).reshape(self.trials)
+        return damped + slope * ascent
 
     def check(self, trials: torch.Size) -> None:
         """One multiplier per trial: one for all would keep the limit in none of them."""
