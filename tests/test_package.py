@@ -44,6 +44,13 @@ def test_type_checkers_read_every_public_name_where_python_finds_it():
     assert ast.literal_eval(listed.value) == bd.__all__  # what `import *` gives to both
 
 
+def test_public_names_and_rooms_are_completed_without_importing_torch():
+    out = program("import bayesdiv, sys; print('torch' in sys.modules, *dir(bayesdiv))")
+    torch, *names = out.stdout.split()
+    assert torch == "False"
+    assert {*bd.__all__, "metrics", "calibration"} <= {*names}
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         bd.nothing  # noqa: B018

@@ -32,6 +32,8 @@ CORE
 said=$("$place/core/bin/bayesdiv" compare digits 2>&1 && exit 1 || true)
 case $said in *"pip install 'bayesdiv[app]'"*) ;; *) echo "no sentence on the extra: $said"; exit 1 ;; esac
 
+"$place/core/bin/bayesdiv" --version
+
 "${PYTHON:-python3}" -m venv "$place/app"
 "$place/app/bin/python" -m pip install --quiet "$wheel[app]"
 "$place/app/bin/bayesdiv" --version

@@ -57,3 +57,8 @@ def __getattr__(name: str) -> object:
     found = getattr(import_module(home), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    """For completion, without importing anything."""
+    return sorted({*globals(), *_homes()})

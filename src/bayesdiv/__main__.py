@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from bayesdiv import __version__
 from bayesdiv.app.extra import Terminated, stoppable
 
 
@@ -19,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             command_line(arguments)
     except ModuleNotFoundError as problem:
+        if arguments[:1] == ["--version"]:
+            return print(f"bayesdiv {__version__}")
         sys.stderr.write(f"bayesdiv: {problem}\n")
         sys.exit(2)
     except KeyboardInterrupt as stop:

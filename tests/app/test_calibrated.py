@@ -232,3 +232,15 @@ def test_a_run_that_is_being_written_is_not_calibrated(place, capsys):
     with runs.owned(Path("numbers")):
         assert call("calibrate", "numbers", "numbers_held.csv") == 2
     assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
+
+
+def test_rows_that_a_calibration_was_fitted_to_are_not_called_new(place, capsys):
+    assert call("calibrate", "numbers", "numbers_held.csv") == 0
+    out, err = capsys.readouterr()
+    assert "fitted" in out
+    assert "new" not in out
+    assert "fitted to the rows of numbers_held.csv" in err
+    assert call("evaluate", "numbers", "numbers_held.csv") == 0
+    assert "calibrated with these very rows" in capsys.readouterr().err
+    assert call("evaluate", "numbers", "numbers.csv") == 0
+    assert "these very rows" not in capsys.readouterr().err

@@ -47,6 +47,25 @@ def test_a_likelihood_may_count_trials_of_its_own():
     assert epoch.loss.nll > 0
 
 
+@pytest.mark.parametrize(
+    ("own", "strength", "message"),
+    [
+        ({"num_data": 6}, 1.0, "num_data and strength, 64 and 1.0, got 6 and 1.0"),
+        ({"strength": 10.0}, 1.0, "num_data and strength, 64 and 1.0, got 64 and 10.0"),
+        ({}, bd.WarmUp(3), "Natural needs a fixed strength, got a WarmUp or Constraint"),
+        ({}, bd.Constraint(0.1), "Natural needs a fixed strength, got a WarmUp or Constraint"),
+    ],
+)
+def test_a_natural_gradient_of_another_loss_is_refused(own, strength, message):
+    net, _, batches = problem()
+    objective = bd.Objective(bd.Gaussian(), num_data=64, strength=strength)
+    optimizer = bd.Natural(net, objective, **{"num_data": 64, **own})
+    with pytest.raises(ValueError, match=message):
+        train(net, objective, batches, optimizer)
+    objective = bd.Objective(bd.Gaussian(), num_data=64)
+    train(net, objective, batches, bd.Natural(net, objective, num_data=64))
+
+
 def test_a_divergence_without_a_bayesian_module_is_warned_of_once():
     _, objective, batches = problem()
     net = nn.Linear(3, 1)

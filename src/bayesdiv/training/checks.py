@@ -11,7 +11,9 @@ from bayesdiv.draws import leaves
 from bayesdiv.likelihoods import Gaussian, Noisy
 from bayesdiv.model.bayesian import bayesian_modules
 from bayesdiv.objective.objective import Objective
+from bayesdiv.objective.strength import Fixed
 from bayesdiv.training.batches import Batches, examples
+from bayesdiv.training.optimizers.natural import Natural
 
 _FAR = 5.0  # times the noise that a likelihood starts with
 
@@ -76,6 +78,8 @@ def check(
     if rows not in (None, objective.num_data):
         told = f"training examples, {rows} in batches, got {objective.num_data}"
         raise ValueError(f"num_data must be the number of {told}")
+    if isinstance(optimizer, Natural):
+        _check_natural(optimizer.param_groups[0], objective)
     modules = bayesian_modules(model)
     trials = modules[0].loc.shape[:-1] if modules else torch.Size()
     objective.strength.check(trials)
@@ -99,6 +103,17 @@ def check(
                     f"the optimizer must hold every parameter of the {name} that is to learn, it "
                     f"lacks {key}: add {name}.parameters(), or fix it by requires_grad_(False)"
                 )
+
+
+def _check_natural(group: Mapping[str, Any], objective: Objective) -> None:
+    """What the natural gradient is of must be what the loss is."""
+    kept, value = objective.strength, torch.as_tensor(objective.strength.value())
+    if not isinstance(kept, Fixed) or kept.plan is not None:
+        raise ValueError("Natural needs a fixed strength, got a WarmUp or Constraint: use Adam")
+    wanted, found = objective.num_data, group["num_data"]
+    if found != wanted or not bool((torch.as_tensor(group["strength"]).to(value) == value).all()):
+        told = f"have the objective's num_data and strength, {wanted} and {kept.value()}"
+        raise ValueError(f"Natural must {told}, got {found} and {group['strength']}")
 
 
 def cautions(

@@ -82,6 +82,15 @@ def test_shares_are_half_equal_and_half_the_likeliest():
     np.testing.assert_allclose(found, (wanted + 1 / 3) / 2, atol=0.01)
 
 
+def test_a_population_of_one_is_the_given_setting_moved_into_its_range(tmp_path, capsys):
+    quick = ["--epochs", "2", "--hidden", "4", "--samples", "1", "--test_samples", "4"]
+    out = ["--trials", "1", "--strength", "500", "--out", str(tmp_path / "one")]
+    assert call("tune", "diabetes", "--divergence", "JSG:0.3", *out, *quick) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "strength is 500, outside its range: the search starts with" in said
+    assert (tmp_path / "one" / "run" / "metrics.json").exists()
+
+
 def test_tune_leaves_a_run_that_predicts_what_it_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     quick = ["--epochs", "4", "--hidden", "8", "--samples", "1", "--test_samples", "20"]

@@ -29,7 +29,7 @@ def parser() -> Command:
 
 def calibrate(settings: Namespace) -> None:
     """Fit a calibration to held-out rows and keep it in the run's folder."""
-    folder, name = Path(settings.run), "new" if settings.new else "test"
+    folder, name = Path(settings.run), "fitted" if settings.new else "test"
     experiment, told = restore(folder, settings.data)
     if settings.new is not None:
         (x, y), _ = options.with_targets(settings.new, told, settings)
@@ -37,8 +37,8 @@ def calibrate(settings: Namespace) -> None:
         x, y = reloaded(told, settings.run).test
     with runs.owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind, settings.new or "")
-    if settings.new is None:
-        note("fitted to the test rows, so their metrics say less about new rows from now on")
+    rows = "test rows" if settings.new is None else f"rows of {settings.new}"
+    note(f"fitted to the {rows}, so their metrics say less about new rows from now on")
     count = len(y)
     if isinstance(found, Levels):
         kind = "intervals" if found.score else "sets"

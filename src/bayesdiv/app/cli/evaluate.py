@@ -4,8 +4,7 @@ from argparse import Namespace
 from dataclasses import replace
 from typing import Any
 
-from bayesdiv.app import options
-from bayesdiv.app.calibrated import unserved
+from bayesdiv.app import calibrated, options
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics
 from bayesdiv.app.data.files import KNOWN
@@ -42,8 +41,10 @@ def evaluate(settings: Namespace) -> None:
     else:
         part, new = options.with_targets(settings.new, run.settings, settings)
         new |= {"part": part, "predictive": run.experiment.predict(part.x)}
+        if calibrated.digest(*part) in [one["sha256"] for one in calibrated.fitted(run.folder)]:
+            note("the run was calibrated with these very rows: their metrics flatter it")
         print_metrics({"new": run.task.measured(new["predictive"], part.y)}, settings.new)
     if "coverage" in run.task.metrics:  # of the intervals of this level
-        note(*unserved(run.experiment.calibration, LEVEL))
+        note(*calibrated.unserved(run.experiment.calibration, LEVEL))
     if path is not None:
         options.write_page(path, on_runs([replace(reading.tested(run), **new)]))

@@ -80,7 +80,10 @@ def tune(settings: Namespace) -> None:
         del ranges["alpha"]
         way = "--alpha_range 0.1 0.6 searches it too, in four times the time"
         note(f"alpha stays {divergence.alpha}: {way}")
-    space = Space(divergence, training, ranges)
+    space, own = Space(divergence, training, ranges), {"alpha": divergence}
+    for name, value in space.given.items():
+        if value != (given := getattr(own.get(name, training), name)):
+            note(f"{name} is {given:g}, outside its range: the search starts with {value:g}")
     name = f"{Path(settings.data).stem}-{type(divergence).__name__}"
     folder = Path(settings.out or f"tunings/{name}")
     there = {"population": folder / RUN / runs.METRICS}  # whose results have the same names

@@ -83,18 +83,19 @@ def importance(one: Tested) -> dict[str, Tensor]:
 def curve(one: Tested, name: str) -> Values:
     """The mean answer over some rows at values of a column, and its band over draws."""
     column, place = spans(one)[name]
-    units, frame = cast(Numeric, column), cast(Any, one.splits.frame)
-    grid = np.unique(np.nanquantile(units.values(frame[name]), np.linspace(0.02, 0.98, POINTS)))
+    units, learned = cast(Numeric, column), one.splits.train.x[:, place.start]
+    grid = learned.quantile(torch.linspace(0.02, 0.98, POINTS)).unique()
     x = one.part.x[:ROWS].repeat(len(grid), 1, 1)
-    x[:, :, place.start] = torch.from_numpy((grid - units.loc) / units.scale)[:, None]
+    x[:, :, place.start] = grid[:, None]
     predictive = one.run.experiment.predict(x.flatten(0, 1))
     if predictive.discrete:
         each = cast(Categorical, predictive.conditional).probs[..., _class(one)]
     else:
         each = cast(Regression, one.splits.task).to_units(quantiles.mean(predictive.conditional))
     means = each.double().unflatten(1, (len(grid), -1)).mean(-1)  # (S, values)
+    step = units.scale * 1e-5  # single precision: a 0 of the file must not come back as 2.6e-07
     columns: dict[str, list[Any]] = {
-        "value": grid.tolist(),
+        "value": [round((at * units.scale + units.loc) / step) * step for at in grid.tolist()],
         "mean prediction": means.mean(0).tolist(),
         "low": means.quantile(0.05, 0).tolist(),
         "high": means.quantile(0.95, 0).tolist(),

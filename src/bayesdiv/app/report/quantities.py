@@ -12,6 +12,7 @@ from bayesdiv.app.metric import number, percent
 from bayesdiv.app.report.markup import Columns, Html, Values, chart, charts, rows, section, thinned
 from bayesdiv.app.report.reading import Forecasts, Tested
 from bayesdiv.app.tasks.regression import Regression
+from bayesdiv.compute.noise import seeded
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 MOST_POINTS = 400  # in a chart: more hide each other
@@ -28,7 +29,8 @@ def sections(known: Sequence[Tested]) -> list[Html]:
         points = rows(_points(one, order), run=run)
         predicted.append(_predicted(one, points))
         residuals += points
-        counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
+        with seeded(0):  # the same page twice
+            counts = torch.histc(metrics.pit(one.predictive, one.y).float(), BINS, 0, 1).int()
         middles = [(k + 0.5) / BINS for k in range(BINS)]
         columns: Columns = {"PIT": middles, "share of rows": (counts / len(one.y)).tolist()}
         pits += rows({**columns, "rows": counts.tolist()}, run=run)

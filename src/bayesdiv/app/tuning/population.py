@@ -131,7 +131,7 @@ def _settings(space: Space, count: int) -> list[dict[str, float]]:
 
     return [space.given] + [
         {name: between(r, at) for (name, r), at in zip(space.ranges.items(), point, strict=True)}
-        for point in engine.draw(count - 1).double().tolist()
+        for point in engine.draw(count).double().tolist()[: count - 1]
     ]
 
 
