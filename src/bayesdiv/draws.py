@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bayesdiv.compute.backend import draw
 from bayesdiv.compute.devices import (
@@ -227,6 +228,16 @@ def tensor_of(output: object) -> Tensor:
         told = f"the network must return one tensor, got {type(output).__name__} without logits"
         raise TypeError(f"{told}: give outputs=, a function that takes the tensor out of it")
     return found
+
+
+def from_arrays(inputs: Inputs) -> Inputs:
+    """Arrays of NumPy as tensors, those of fractions in torch's own precision."""
+
+    def made(array: Any) -> Tensor:
+        kind = torch.get_default_dtype() if array.dtype.kind == "f" else None
+        return torch.as_tensor(array, dtype=kind)
+
+    return tree_map_only(np.ndarray, made, inputs)
 
 
 def leaves(inputs: object) -> list[Tensor]:

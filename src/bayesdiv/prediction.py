@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
@@ -23,6 +21,7 @@ from bayesdiv.draws import (
     busy,
     draw_weights,
     draws,
+    from_arrays,
     leaves,
 )
 from bayesdiv.model.bayesian import bayesian_modules
@@ -58,8 +57,8 @@ def predict(
     Args:
         model: the trained model; it is in evaluation mode during the call.
         likelihood: the one it was trained with.
-        x: inputs: a tensor or an array, a tuple of arguments, a mapping of named ones, or a loader
-            of torch. By a tensor that requires a gradient, the prediction can be differentiated.
+        x: a tensor, an array, a tuple of arguments, a mapping of named ones or a loader of torch.
+            If x requires a gradient, the prediction can be differentiated with respect to it.
         samples: weight draws to average over.
         over: how several draws are run, see `draws`.
         batch_size: rows at a time, for data that does not fit into memory at once.
@@ -133,7 +132,7 @@ def predict_at(
 def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inputs], bool]:
     """The inputs as tensors, a loader's where the model is; whether a gradient by them is asked."""
     loads = isinstance(x, DataLoader)
-    found = [] if loads else [tree_map_only(np.ndarray, _tensor, x)]
+    found = [] if loads else [from_arrays(x)]
     device = next(iter(model.parameters()), torch.empty(0)).device
     for batch in x if loads else ():
         paired = isinstance(batch, list | tuple) and len(batch) < 3
@@ -145,11 +144,6 @@ def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inp
     if not found or any(not sum(leaf.numel() for leaf in leaves(x)[:1]) for x in found):
         raise ValueError("there must be at least one row to predict, got 0")
     return found, torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves(found))
-
-
-def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
-    made = torch.as_tensor(array)
-    return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
 
 
 def _from_seed(seed: int | None, device: torch.device) -> AbstractContextManager[None]:

@@ -1,5 +1,6 @@
 """Batches of any shape: what a model is called with, and where it comes from."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -141,3 +142,16 @@ def test_under_autocast_weights_are_drawn_in_its_dtype_and_parameters_keep_their
     assert set(seen) == {(torch.bfloat16, torch.float32)}
     assert {p.dtype for p in net.parameters()} == {torch.float32}
     assert all(epoch.loss.total == pytest.approx(epoch.loss.total) for epoch in epochs)
+
+
+def test_arrays_are_batched_in_the_precision_of_torch():
+    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
+    ((seen, labels),) = bd.Batches(x, y, 4)
+    assert (seen.dtype, labels.dtype) == (torch.float32, torch.int64)
+    assert torch.equal(seen[:, 0] / 3, labels.float())
+
+
+@pytest.mark.parametrize(("x", "y"), [([[1.0]], torch.ones(1)), (torch.ones(1, 1), [1.0])])
+def test_what_is_neither_tensor_nor_array_is_refused(x, y):
+    with pytest.raises(TypeError, match=r"must be tensors or arrays, got .*: give torch.tensor"):
+        bd.Batches(x, y, 1)

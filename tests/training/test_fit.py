@@ -70,7 +70,7 @@ def test_the_order_depends_on_the_seed_and_not_on_the_state_of_torch():
 @pytest.mark.parametrize(
     ("rows", "targets", "size", "message"),
     [
-        (3, 4, 2, "as many examples, got 3 and 4"),
+        (3, 4, 2, "equally many examples, got 3 and 4"),
         (0, 0, 2, "at least one example"),
         (3, 3, 0, "size must be at least 1, got 0"),
     ],

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from bayesdiv.draws import Inputs, leaves
+from bayesdiv.draws import Inputs, from_arrays, leaves
 
 Batch = tuple[Inputs, Tensor]
 # From what a loader yields to inputs and targets.
@@ -21,7 +21,7 @@ class Batches:
     The tensors stay on their device, and batches are gathered there, with channels last if stored.
 
     Args:
-        x: inputs, examples along the first axis: a tensor, or a tuple or mapping of them.
+        x: inputs, examples along the first axis: a tensor or array, or a tuple or mapping of them.
         y: targets.
         size: examples per batch.
         seed: the order of epoch n depends on this seed and n alone. One per trial for a stack:
@@ -47,10 +47,14 @@ class Batches:
         self.seeds = [seed] if isinstance(seed, int) else list(seed)
         self.trials = () if isinstance(seed, int) else (len(self.seeds),)
         axes = 1 + len(self.trials)
+        x, y = from_arrays((x, y))
+        if not isinstance(y, Tensor) or not leaves(x):
+            told = f"got {type(x).__name__} and {type(y).__name__}: give torch.tensor(…)"
+            raise TypeError(f"x and y must be tensors or arrays, {told}")
         for tensor in leaves(x):
             if tensor.shape[:axes] != y.shape[:axes]:
                 one, two = (len(s) if axes == 1 else tuple(s.shape[:axes]) for s in (tensor, y))
-                raise ValueError(f"x and y must have as many examples, got {one} and {two}")
+                raise ValueError(f"x and y must have equally many examples, got {one} and {two}")
         if y.shape[:axes].numel() == 0:
             raise ValueError("there must be at least one example, got 0")
         if size < 1:
