@@ -5,11 +5,11 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Binomial, Normal
+from torch.distributions import Binomial, Laplace, Normal
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesdiv as bd
-from bayesdiv.training.checks import parameter_groups
+from bayesdiv.training.checks import cautions, parameter_groups
 from bayesdiv.training.fit import own_draws
 
 
@@ -64,6 +64,15 @@ def test_a_natural_gradient_of_another_loss_is_refused(own, strength, message):
         train(net, objective, batches, optimizer)
     objective = bd.Objective(bd.Gaussian(), num_data=64)
     train(net, objective, batches, bd.Natural(net, objective, num_data=64))
+
+
+@pytest.mark.parametrize(("divergence", "slow"), [(bd.JSG(0.3), True), (bd.JSA(0.3), False)])
+def test_integrals_of_many_weights_are_warned_of(divergence, slow):
+    net = bd.bayesianize(nn.Linear(3, 40), bd.Prior(Laplace, loc=0.0, scale=1.0))
+    objective = bd.Objective(bd.Gaussian(), divergence, num_data=64)
+    batches = bd.Batches(torch.zeros(64, 3), torch.zeros(64, 40), 64)
+    said = list(cautions(net, objective, batches, torch.optim.SGD(net.parameters(), lr=1e-3)))
+    assert any("160 weights from a Laplace prior is integrated" in one for one in said) == slow
 
 
 def test_a_divergence_without_a_bayesian_module_is_warned_of_once():

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bayesdiv.divergence.estimators import Auto
+from bayesdiv.divergence.quadrature import Quadrature
 from bayesdiv.draws import leaves
 from bayesdiv.likelihoods import Gaussian, Noisy
 from bayesdiv.model.bayesian import bayesian_modules
@@ -16,6 +18,7 @@ from bayesdiv.training.batches import Batches, examples
 from bayesdiv.training.optimizers.natural import Natural
 
 _FAR = 5.0  # times the noise that a likelihood starts with
+_SLOW = 100  # weights, whose integrals take seconds
 
 
 def parameter_groups(
@@ -119,13 +122,22 @@ def _check_natural(group: Mapping[str, Any], objective: Objective) -> None:
 def cautions(
     model: nn.Module, objective: Objective, batches: Iterable[Any], optimizer: Optimizer
 ) -> Iterator[str]:
-    """Of a divergence without effect, of targets on another scale, and of decayed scales."""
+    """Of a divergence without effect or slow, targets on another scale, and decayed scales."""
     asked = objective.divergence_given and objective.strength.report() > 0
     if asked and not bayesian_modules(model):
         yield (
             f"the model has no Bayesian module, so that {objective.divergence} has no effect: make "
             "it one with bayesianize, or set strength=0"
         )
+    way, divergence = objective.estimator, objective.divergence.reduced()
+    for module in bayesian_modules(model) if isinstance(way, Auto) else ():
+        q, p, size = module.q(), module.p(), module.layout.size
+        if size >= _SLOW and not q.event_shape and type(way.choose(divergence, q, p)) is Quadrature:
+            yield (
+                f"{divergence} of {size:,} weights from a {type(p).__name__} prior is integrated "
+                "in every step, which takes some 20 ms per weight: use KL, JSA, a Gaussian prior, "
+                "or estimator=bd.MonteCarlo(samples=10)"
+            )
     likelihood, targets = objective.likelihood, _targets(batches)
     if isinstance(likelihood, Gaussian) and targets is not None:
         spread = targets.float().square().mean().sqrt().item()
