@@ -294,7 +294,7 @@ def test_labels_may_be_of_any_type(y):
 
 @pytest.mark.parametrize("shape", [(), (3,), (0, 3)])
 def test_a_conditional_without_draws_or_rows_is_refused(shape):
-    with pytest.raises(ValueError, match=r"batch shape \(samples, batch\), got \("):
+    with pytest.raises(ValueError, match=r"\(samples, batch\), got \(.*x.unsqueeze\(0\)"):
         Predictive(Normal(torch.zeros(shape), 1.0))
 
 
@@ -304,6 +304,14 @@ def test_targets_of_another_shape_are_refused(name):
     for shape in [(BATCH, 1), (1,), (BATCH + 1,), (SAMPLES, BATCH)]:
         with pytest.raises(ValueError, match=r"targets must have shape \(5.*\), got"):
             predictive.log_prob(torch.zeros(shape))
+
+
+def test_a_column_of_targets_is_to_be_squeezed():
+    predictive = Predictive(Normal(torch.zeros(2, 5), 1.0))
+    with pytest.raises(ValueError, match=r"got \(5, 1\): squeeze them, y.squeeze\(-1\)"):
+        predictive.log_prob(torch.zeros(5, 1))
+    with pytest.raises(ValueError, match=r"got \(4,\): reshape them to fit the outputs"):
+        predictive.log_prob(torch.zeros(4))
 
 
 @pytest.mark.parametrize("validate", [True, False])

@@ -104,10 +104,9 @@ def export(
     graph = Graph(net, kept, served, encoded, precision, outputs, keywords)
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.state_dict().values())
     if path.suffix == ".onnx" and size > files.LARGEST_ONNX:
-        raise ValueError(
-            f"an .onnx file holds at most 2 GB, got {size / 1e9:.1f} GB of weights: give "
-            "precision=Rounded(torch.int8) or fewer samples, or write a .pt2 file"
-        )
+        rule = f"an .onnx file holds at most 2 GB, got {size / 1e9:.1f} GB of weights"
+        remedy = "give precision=Rounded(torch.int8) or fewer samples, or write a .pt2 file"
+        raise ValueError(f"{rule}: {remedy}")
     program = files.traced(graph, leaves)
     told = _metadata(graph, names, leaves, classes)
     content = WRITERS[path.suffix](program, names, told)

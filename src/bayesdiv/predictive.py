@@ -32,7 +32,8 @@ class Predictive:
     def __post_init__(self) -> None:
         shape = tuple(self.conditional.batch_shape)
         if len(shape) < 2 or shape[0] == 0:
-            raise ValueError(f"conditional must have batch shape (samples, batch), got {shape}")
+            rule = f"conditional must have batch shape (samples, batch), got {shape}"
+            raise ValueError(f"{rule}: x must have rows, so give one example as x.unsqueeze(0)")
 
     @property
     def samples(self) -> int:
@@ -126,9 +127,10 @@ class Predictive:
 
     def checked(self, y: Tensor) -> Tensor:
         """The targets themselves (classes as integers), or an error where they cannot be ours."""
-        wanted = self.conditional.batch_shape[1:] + self.conditional.event_shape
-        if y.shape != wanted:
-            raise ValueError(f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}")
+        if y.shape != (wanted := self.conditional.batch_shape[1:] + self.conditional.event_shape):
+            told = f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}"
+            column, remedy = y.shape == (*wanted, 1), "squeeze them, y.squeeze(-1)"
+            raise ValueError(f"{told}: {remedy if column else 'reshape them to fit the outputs'}")
         rule, most = "targets must be counts 0, 1, 2, …", math.inf
         if self.discrete:
             most = self._each_probability.shape[-1] - 1
@@ -137,8 +139,7 @@ class Predictive:
             raise ValueError(f"targets must be numbers, got {int(y.isnan().sum())} NaN")
         elif not quantiles.is_discrete(self.conditional):
             return y
-        wrong = y[(y < 0) | (y > most) | (y != y.long())]
-        if wrong.numel():
+        if (wrong := y[(y < 0) | (y > most) | (y != y.long())]).numel():
             raise ValueError(f"{rule}, got {wrong[0]}")
         return y.long() if self.discrete else y
 

@@ -151,7 +151,7 @@ def _misfits(
         for one, two in zip_longest(*sides, fillvalue="nothing"):
             if one != two:
                 whose = kind if kind == "optimizer" else "model"
-                told = f"with another {kind}, {one} in place of {two}"
+                told = f"with another {kind}, {_shown(one)} in place of {_shown(two)}"
                 yield f"was saved {told}: make the {whose} as the saved one was made"
     for name in [name for name in ("model", "objective") if name in parts]:
         there, own = states[name], parts[name].state_dict()
@@ -163,8 +163,14 @@ def _misfits(
         groups = states["optimizer"]["param_groups"], parts["optimizer"].param_groups
         one, two = ([len(group["params"]) for group in own] for own in groups)
         if one != two:
-            told = f"groups of {one} parameters in the file and of {two} here"
-            yield f"does not fit the optimizer: it has {told}"
+            yield f"does not fit: optimizer groups of {one} parameters in the file, of {two} here"
+
+
+def _shown(entry: Any) -> str:
+    if isinstance(entry, str):
+        return entry
+    order = f" in order {entry[2]}" if entry[2] else ""
+    return f"{' = '.join(entry[0])} of shape {tuple(entry[1])}{order}"
 
 
 def _kind(value: Any) -> str:
@@ -183,10 +189,8 @@ class Taken:
     def __call__(self, value: Any, path: str) -> Any:
         """A state as JSON, for `given`."""
         if hasattr(value, "full_tensor"):
-            raise SavingError(
-                f"{path} is sharded over processes: load the whole state, which torch's "
-                "get_model_state_dict gives, into a model of one process and save that"
-            )
+            told = f"{path} is sharded over processes: load the state of get_model_state_dict"
+            raise SavingError(f"{told} into a model of one process and save that")
         if isinstance(value, Tensor):
             tensor = value.detach()
             key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)

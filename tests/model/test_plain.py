@@ -111,10 +111,17 @@ def test_every_bayesian_module_of_a_larger_one_is_replaced():
 
 def test_several_draws_and_stacks_have_no_single_plain_module():
     nets = [bd.bayesianize(nn.Linear(4, 3), bd.FanIn()) for _ in range(2)]
-    with pytest.raises(ValueError, match=r"one draw of 15 weights, got shape \(2, 15\)"):
-        bd.plain(nets[0], bd.draw_weights(nets[0], 2))
-    with pytest.raises(ValueError, match="of a stack or of several draws, give one"):
-        bd.plain(bd.stacked(nets))
+    draws, stack = bd.draw_weights(nets[0], 2), bd.stacked(nets)
+    told = r"one draw of 15 weights, got shape \(2, 15\): pass a single draw, such as"
+    with pytest.raises(ValueError, match=rf"{told} \[w\[:1\] for w in weights\]"):
+        bd.plain(nets[0], draws)
+    with pytest.raises(ValueError, match=rf"{told} weights\[:1\]"):
+        bd.plain(nets[0], draws[0])
+    with pytest.raises(ValueError, match=rf"{told} model.loc\[:1\]"):
+        bd.plain(stack)
+    for net, weights in ((nets[0], [w[:1] for w in draws]), (nets[0], draws[0][:1])):
+        assert bd.plain(net, weights).weight.shape == (3, 4)
+    assert torch.equal(bd.plain(stack, stack.loc[:1]).weight, bd.plain(nets[0]).weight)
 
 
 def test_a_plain_module_is_exported_and_learns():

@@ -124,6 +124,15 @@ def test_targets_of_another_shape_raise_and_do_not_broadcast(likelihood, outputs
         objective(network(outputs=outputs), X, torch.zeros(shape))
 
 
+def test_a_column_of_targets_is_to_be_squeezed():
+    objective = bd.Objective(bd.Gaussian(), num_data=10)
+    told = r"shape \(10,\), got \(10, 1\): squeeze them, y.squeeze\(-1\)"
+    with pytest.raises(ValueError, match=told):
+        objective(network(), X, torch.zeros(10, 1))
+    with pytest.raises(ValueError, match=r"got \(9,\): reshape them to fit the outputs"):
+        objective(network(), X, torch.zeros(9))
+
+
 def test_targets_of_the_shape_of_the_prediction_are_taken():
     for outputs, shape in ((1, (10,)), (2, (10, 2))):
         loss = bd.Objective(bd.Gaussian(), num_data=10)(
@@ -163,20 +172,24 @@ def test_settings_of_another_kind_are_refused(wrong, message):
         bd.Objective(**{"likelihood": bd.Gaussian(), "num_data": 10, **wrong})
 
 
+LABELS = "class labels must be whole numbers from"
+COUNTS = "targets must be whole numbers from 0 up"
+
+
 @pytest.mark.parametrize(
     ("likelihood", "outputs", "wrong", "value"),
     [
-        (bd.Classes(), 3, torch.tensor([0, 3] * 5), "Categorical must lie in .*, got 3"),
-        (bd.Classes(), 3, torch.tensor([0, -1] * 5), "Categorical must lie in .*, got -1"),
-        (bd.Classes(), 3, torch.full((10,), 0.5), "Categorical must lie in .*, got 0.5"),
-        (bd.Binary(), 1, torch.full((10,), 2.0), "Bernoulli must lie in .*, got 2"),
-        (bd.Poisson(), 1, torch.full((10,), -2.0), "Poisson must lie in .*, got -2"),
-        (bd.Poisson(), 2, torch.full((10, 2), 0.5), "Poisson must lie in .*, got 0.5"),
+        (bd.Classes(), 3, torch.tensor([0, 3] * 5), f"{LABELS} 0 to 2, got 3: "),
+        (bd.Classes(), 3, torch.tensor([0, -1] * 5), f"{LABELS} 0 to 2, got -1: "),
+        (bd.Classes(), 3, torch.full((10,), 0.5), f"{LABELS} 0 to 2, got 0.5: "),
+        (bd.Binary(), 1, torch.full((10,), 2.0), "targets must be numbers from 0 to 1, got 2.0: "),
+        (bd.Poisson(), 1, torch.full((10,), -2.0), f"{COUNTS}, got -2.0: "),
+        (bd.Poisson(), 2, torch.full((10, 2), 0.5), f"{COUNTS}, got 0.5: "),
     ],
 )
 def test_targets_that_no_output_describes_are_refused(likelihood, outputs, wrong, value):
     objective = bd.Objective(likelihood, num_data=10, samples=2)
-    with pytest.raises(ValueError, match=f"targets of {value}"):
+    with pytest.raises(ValueError, match=value):
         objective(network(outputs=outputs), X, wrong)
 
 
@@ -208,7 +221,7 @@ def test_a_missing_target_is_not_looked_at():
 def test_targets_are_looked_at_again_with_another_model():
     objective = bd.Objective(bd.Classes(), num_data=10)
     objective(network(outputs=3), X, torch.full((10,), 2))
-    with pytest.raises(ValueError, match="must lie in"):
+    with pytest.raises(ValueError, match="whole numbers from 0 to 1, got 2"):
         objective(network(outputs=2), X, torch.full((10,), 2))
 
 

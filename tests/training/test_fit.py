@@ -273,6 +273,7 @@ def test_an_infinite_divergence_names_the_batch_and_the_remedy():
     message, untouched = diverges(net, torch.zeros(8, 2), torch.zeros(8), bd.KL())
     assert message.startswith("the divergence in batch 1 of epoch 1 is not finite")
     assert "JSA" in message
+    assert message.endswith("a wider start, such as bayesianize(…, start=0.8)")
     assert untouched
 
 

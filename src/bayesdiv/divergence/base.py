@@ -46,10 +46,8 @@ class Points:
         """Log E[(p/q)^power], such as log Z = log ∫ q^α p^(1-α) with power 1-α at points of q."""
         count = self.log_q.shape[0]
         if count < 1000:  # from a handful, the gradient of this logarithm points away from p
-            raise ValueError(
-                f"the logarithm of a mean needs at least 1000 samples, got {count}: use "
-                "Quadrature() or MonteCarlo(samples=1000)"
-            )
+            told = f"the logarithm of a mean needs at least 1000 samples, got {count}"
+            raise ValueError(f"{told}: use Quadrature() or MonteCarlo(samples=1000)")
         return self._exponents(power).logsumexp(0)
 
     def _terms(self, values: Tensor) -> Tensor:
@@ -179,10 +177,8 @@ def checked_alpha(alpha: Number) -> Number:
     """`alpha`, after its check: [0, 1] for a number, inside (0, 1) for a tensor."""
     if isinstance(alpha, Tensor):
         if not compiling() and not bool(((alpha > 0) & (alpha < 1)).all()):
-            raise ValueError(
-                f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}: "
-                "to learn it, use LearnedAlpha, which keeps it there"
-            )
+            told = f"an alpha given as a tensor must lie inside (0, 1), got {alpha.tolist()}"
+            raise ValueError(f"{told}: to learn it, use LearnedAlpha, which keeps it there")
         return alpha
     if isinstance(alpha, str | bool) or not hasattr(alpha, "__float__"):
         raise TypeError(f"alpha must be a number, got {alpha!r}")

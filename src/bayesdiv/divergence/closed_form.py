@@ -82,10 +82,8 @@ def _look_up(*wanted: type) -> Rule | None:
     best = [key for key in fitting if all(_at_least(key, other) for other in fitting)]
     if fitting and not best:
         names = " and ".join(sorted(str(tuple(t.__name__ for t in key)) for key in fitting))
-        raise TypeError(
-            f"no closed form is the most specific for {tuple(t.__name__ for t in wanted)}: "
-            f"register one for exactly these types, found {names}"
-        )
+        told = f"no closed form is the most specific for {tuple(t.__name__ for t in wanted)}"
+        raise TypeError(f"{told}: register one for exactly these types, found {names}")
     return _RULES[best[0]] if best else None
 
 

@@ -32,17 +32,14 @@ def check_pair(q: Distribution, p: Distribution) -> None:
             raise ValueError(f"{name} must be continuous, got {type(distribution).__name__}")
         if distribution.event_shape:
             inner = " (its base_dist will do)" if isinstance(distribution, Independent) else ""
-            raise ValueError(
-                f"{name} must be one-dimensional for each weight{inner}, got "
-                f"{type(distribution).__name__} with event shape {tuple(distribution.event_shape)}"
-            )
+            kind, shape = type(distribution).__name__, tuple(distribution.event_shape)
+            told = f"one-dimensional for each weight{inner}, got {kind} with event shape {shape}"
+            raise ValueError(f"{name} must be {told}")
     try:
         common_shape(q.batch_shape, p.batch_shape)
     except RuntimeError:
-        raise ValueError(
-            f"the shapes of q and p must broadcast, got {tuple(q.batch_shape)} and "
-            f"{tuple(p.batch_shape)}"
-        ) from None
+        told = f"{tuple(q.batch_shape)} and {tuple(p.batch_shape)}"
+        raise ValueError(f"the shapes of q and p must broadcast, got {told}") from None
 
 
 def mixed(distribution: Distribution) -> Distribution:

@@ -56,11 +56,9 @@ class Exact(Estimator):
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         rule = self.rule(divergence, q, p)
         if rule is None:
-            raise NoExactForm(
-                f"{divergence} has no exact form for {type(q).__name__} against "
-                f"{type(p).__name__}: use Quadrature() or MonteCarlo(), or register one with "
-                "closed_form.register"
-            )
+            told = f"no exact form for {type(q).__name__} against {type(p).__name__}"
+            remedy = "use Quadrature() or MonteCarlo(), or register one with closed_form.register"
+            raise NoExactForm(f"{divergence} has {told}: {remedy}")
         compute = closed_form.prepare(rule, divergence, q, p)
         return lambda q, p, _: compute(at_least_single(q), at_least_single(p))
 
@@ -114,10 +112,9 @@ class MonteCarlo(Estimator):
             weights = more if weights is None else torch.cat([weights.to(more.dtype), more])
         weights = cast(Tensor, weights)
         if weights.requires_grad and not whole_line(p):
-            raise ValueError(
-                f"samples give a wrong gradient against {type(p).__name__}, whose density has an "
-                "edge: use Quadrature(), or Exact() with JSA"
-            )
+            told = f"against {type(p).__name__}, whose density has an edge"
+            remedy = "use Quadrature(), or Exact() with JSA"
+            raise ValueError(f"samples give a wrong gradient {told}: {remedy}")
         at_p = _Later(lambda: _drawn(q, p, draws(p, shape, self.samples)))
         points = _drawn(q, p, weights), cast(Points, at_p)
         # Where q has the larger scale, or standard deviation if one of them has no scale.

@@ -208,9 +208,8 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> None:
-        raise RuntimeError(
-            "what one pass computes has no second derivative: for a divergence use Quadrature()"
-        )
+        told = "what one pass computes has no second derivative"
+        raise RuntimeError(f"{told}: for a divergence use Quadrature()")
 
 
 def block_terms(rule: GaussianRule, *block: Any) -> tuple[Tensor, ...]:

@@ -64,22 +64,19 @@ def total(
             return total(divergence, each, own).mean(-1)
         return Auto()(divergence, each, own).sum(-1).mean(-1)
     if len(q.event_shape) != 1:
-        raise ValueError(
-            "q must be one distribution of all weights, with event shape (weights,), got "
-            f"{tuple(q.event_shape)}: give a product's marginals to an estimator instead"
-        )
+        told = f"with event shape (weights,), got {tuple(q.event_shape)}"
+        remedy = "give a product's marginals to an estimator instead"
+        raise ValueError(f"q must be one distribution of all weights, {told}: {remedy}")
     simple = divergence.reduced()
     if not isinstance(simple, KL | ReverseKL | WeightedKL | JSG):
-        raise ValueError(
-            f"{divergence} is defined per weight and has no joint form for weights that depend on "
-            "each other: use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
-        )
+        told = "is defined per weight and has no joint form for weights that depend on each other"
+        remedy = "use KL, ReverseKL, WeightedKL or JSG, or a MeanField posterior"
+        raise ValueError(f"{divergence} {told}: {remedy}")
     pair = _standardised(q, p)
     if pair is None and isinstance(simple, JSG):
-        raise ValueError(
-            f"{divergence} of all weights together needs two Gaussians, got {type(q).__name__} "
-            f"against {type(p).__name__}: use KL or WeightedKL, which draws estimate"
-        )
+        told = f"two Gaussians, got {type(q).__name__} against {type(p).__name__}"
+        remedy = "use KL or WeightedKL, which draws estimate"
+        raise ValueError(f"{divergence} of all weights together needs {told}: {remedy}")
     kl, reverse_kl = (pair.kl, pair.reverse_kl) if pair else _sampled(q, p, weights)
     if isinstance(simple, KL | ReverseKL):
         return kl() if isinstance(simple, KL) else reverse_kl()
@@ -209,10 +206,9 @@ def _sampled(
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     """Both KLs as means over draws."""
     if not whole_line(p):
-        raise ValueError(
-            f"draws give a wrong gradient against {type(p).__name__}, whose density has an edge: "
-            "use a prior on the whole line, or a MeanField posterior with JSA"
-        )
+        told = f"against {type(p).__name__}, whose density has an edge"
+        remedy = "use a prior on the whole line, or a MeanField posterior with JSA"
+        raise ValueError(f"draws give a wrong gradient {told}: {remedy}")
     count = 1 if weights is None else len(weights)
 
     def log_ratio(drawn: Tensor) -> Tensor:

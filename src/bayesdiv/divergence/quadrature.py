@@ -232,12 +232,10 @@ class _Pair:
         infinite = torch.stack(diverging[:-2]).any(0) if diverging[:-2] else error < 0
         error = torch.where(infinite | ~coarse.isfinite(), 0.0, error)
         if bool((error > ACCURACY).any()):
-            raise NotConverged(
-                f"{self.divergence} of {type(self.q).__name__} from {type(self.p).__name__} is "
-                f"known to {error.max().item():.1e} only, and not to {ACCURACY:.0e}, because the "
-                "densities are too singular or their tails too heavy: use MonteCarlo() or other "
-                "parameters"
-            )
+            what = f"{self.divergence} of {type(self.q).__name__} from {type(self.p).__name__}"
+            why = "because the densities are too singular or their tails too heavy"
+            told = f"is known to {error.max().item():.1e} only, and not to {ACCURACY:.0e}, {why}"
+            raise NotConverged(f"{what} {told}: use MonteCarlo() or other parameters")
         return panels, diverging
 
     def _ends(

@@ -138,11 +138,12 @@ def _nothing_random(module: nn.Module) -> str:
     """Why no weight can be random, and what to do."""
     kind, weights = type(module).__name__, [*module.parameters()]
     packed = any("quantized" in type(part).__module__ for part in module.modules())
+    if not weights and not packed:
+        return f"{kind} has no weights that could be random: take a module that has some"
     if packed or any(weight.dtype in (torch.int8, torch.uint8) for weight in weights):
-        return (
-            f"the weights of {kind} are quantised, which no posterior can move: make the module "
-            "Bayesian before it is quantised, or give it adapters and make those Bayesian"
-        )
+        told = f"the weights of {kind} are quantised, which no posterior can move"
+        remedy = "make it Bayesian before it is quantised, or give it adapters and make those so"
+        return f"{told}: {remedy}"
     frozen = not any(weight.requires_grad for weight in weights)
     hint = ", all frozen: give where=bayesdiv.model.layout.everything" if frozen else ""
     return f"no weight is random: where picked none of {kind}'s{hint}"
@@ -196,9 +197,10 @@ def plain(model: nn.Module, weights: Tensor | Sequence[Tensor] | None = None) ->
     for module, one in zip(modules, drawn, strict=True):
         size = module.layout.size
         if one.shape not in [(size,), (1, size)]:
-            told = f"{size} weights, got shape {tuple(one.shape)}"
-            way_out = "of a stack or of several draws, give one"
-            raise ValueError(f"weights must be one draw of {told}: {way_out}")
+            told = f"weights must be one draw of {size} weights, got shape {tuple(one.shape)}"
+            such = "weights[:1]" if isinstance(weights, Tensor) else "[w[:1] for w in weights]"
+            such = "model.loc[:1]" if weights is None else such  # of a stack
+            raise ValueError(f"{told}: pass a single draw, such as {such}")
         own[module] = module.layout.unflatten(one.reshape(-1))
     memo: dict[int, Any] = {}
     for whole in model.modules():

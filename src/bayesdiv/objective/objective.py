@@ -8,7 +8,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Distribution, Independent, Normal
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal
 from torch.distributions.constraints import unit_interval
 
 from bayesdiv.compute.backend import Prepared, prepare
@@ -57,9 +57,10 @@ class Objective(nn.Module):
 
     Args:
         likelihood: from outputs to a distribution of the targets.
-        divergence: what holds the posterior near the prior.
+        divergence: what keeps the posterior near the prior.
         num_data: how many training examples there are.
-        strength: λ, a number, one per trial, a `WarmUp` or a `Constraint`; 1 and KL: the ELBO.
+        strength: λ, a number, one per trial, a `WarmUp` or a `Constraint`; with KL and 1 the loss
+            is the negative ELBO.
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
         over: how several draws are run, see `draws`. Those that run in turn are differentiated so
@@ -315,9 +316,10 @@ class Objective(nn.Module):
 
     def _log_likelihoods(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
         """The mean over the examples of the batch, (draws, trials…)."""
-        wanted = conditional.batch_shape[1:] + conditional.event_shape
-        if y.shape != wanted:
-            raise ValueError(f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}")
+        if y.shape != (wanted := conditional.batch_shape[1:] + conditional.event_shape):
+            told = f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}"
+            column, remedy = y.shape == (*wanted, 1), "squeeze them, y.squeeze(-1)"
+            raise ValueError(f"{told}: {remedy if column else 'reshape them to fit the outputs'}")
         if isinstance(conditional, Bernoulli):
             y = y.to(conditional.logits.dtype)
         own = self.likelihood if isinstance(self.likelihood, Likelihood) else None
@@ -389,8 +391,13 @@ def _check_support(conditional: Distribution, y: Tensor, counted: Tensor | None)
         fine = fine.all(0)
     wrong = y[~fine if counted is None else ~fine & counted].flatten()
     if wrong.numel() and not wrong[0].isnan():
-        told = f"{type(family).__name__} must lie in {support}, got {wrong[0].item()}"
-        raise ValueError(f"targets of {told}: correct them, or take another likelihood")
+        rule = f"targets of {type(family).__name__} must lie in {support}"
+        low, top = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))
+        if isinstance(low, int) or support is unit_interval:
+            ends = f"{low:g} " + ("up" if top is None else f"to {top}".removesuffix(".0"))
+            kind = "class labels" if isinstance(family, Categorical) else "targets"
+            rule = f"{kind} must be {'whole ' * support.is_discrete}numbers from {ends}"
+        raise ValueError(f"{rule}, got {wrong[0].item()}: correct them, or take another likelihood")
 
 
 def _mean_of(each: Tensor, counted: Tensor, trials: int) -> Tensor:

@@ -83,10 +83,8 @@ class Place:
         self.device, self.backward = accelerator.device, accelerator.backward
         self.rank, self.world = accelerator.process_index, accelerator.num_processes
         if started > 1 and self.world == 1:
-            raise ValueError(
-                f"{started} processes were started, but accelerate sees one: on a CPU give "
-                "accelerator=Accelerator(cpu=True)"
-            )
+            told = f"{started} processes were started, but accelerate sees one"
+            raise ValueError(f"{told}: on a CPU give accelerator=Accelerator(cpu=True)")
 
     def prepare(
         self, module: nn.Module, optimizer: Optimizer, batches: Iterable[Any]
@@ -241,9 +239,8 @@ class _Feed:
         rank, world, axis = self.place.rank, self.place.world, 0 if self.gathered is None else -1
         whole = batch[-1].shape[axis]
         if whole < world:
-            raise ValueError(
-                f"a batch must have an example for each of {world} processes, got {whole}"
-            )
+            told = f"for each of {world} processes, got {whole}"
+            raise ValueError(f"a batch must have an example {told}")
         taken = slice(rank, None, world)
         part = tree_map_only(Tensor, lambda t: t[taken] if axis == 0 else t[..., taken], batch)
         return *part, part[-1].shape[axis] * world / whole
@@ -289,10 +286,8 @@ class _Sums:
         if not math.isfinite(total.item()):
             raise Diverged(_diagnosis(nll.item(), where, ()))
         if name is not None:
-            raise Diverged(
-                f"{name} is NaN or infinite after {where}, by a gradient that was: lower the "
-                "learning rate, or clip gradients"
-            )
+            told = f"{name} is NaN or infinite after {where}, by a gradient that was"
+            raise Diverged(f"{told}: lower the learning rate, or clip gradients")
         return EpochLoss(total.item(), nll.item(), divergence.item()), None
 
 
@@ -305,5 +300,5 @@ def _diagnosis(nll: float, where: str, batch: tuple[Any, ...]) -> str:
         return f"the {told}: lower the learning rate, {advice} noise scale higher"
     return (
         f"the divergence in {where} is not finite: use JSA, which is bounded, a prior whose "
-        "support holds the posterior, or a larger start scale"
+        "support holds the posterior, or a wider start, such as bayesianize(…, start=0.8)"
     )
