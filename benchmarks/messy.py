@@ -292,7 +292,7 @@ def row(case: Case) -> str:
 
 HEAD = """# Messy files
 
-What the command line makes of files as people have them. This page is written by `python
+How the command line handles the files people really have. This page is written by `python
 benchmarks/messy.py`, which makes each file, trains on it (`bayesdiv train FILE --target y --out
 RUN`) and predicts the same rows; a test compares this page with what happens. Where a file is
 refused, one sentence says why and which option helps.

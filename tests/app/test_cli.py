@@ -481,7 +481,7 @@ def test_a_run_with_a_setting_that_was_dropped_is_refused_in_one_sentence(run, c
     capsys.readouterr()
     assert call("show", run) == 2
     said = " ".join(complaint(capsys).split())
-    assert said.endswith("got an unexpected keyword argument 'balance'")
+    assert said.endswith("unexpected keyword argument 'balance'): train the run again")
 
 
 def stopped(numbers, *options) -> None:
@@ -592,7 +592,7 @@ def test_rows_that_cannot_be_read_are_flagged_and_the_others_predicted(run, caps
         "",
         "column 'a' must hold numbers, got 'many'",
         "column 'colour' must have one of the training rows' values 'blue', 'red', got 'green'",
-        "column 'b' must hold numbers, got none",
+        "column 'b' has no value",
         "",
     ]
     assert [text != "" for text in out["predicted_mean"]] == [True, False, False, False, True]
@@ -1070,8 +1070,16 @@ def test_bad_data_or_settings_get_one_sentence_and_exit_code_2(name, make, optio
         (["no_such_command"], "no_such_command is not a command; it must be one of compare, train"),
         (["predit"], "predit is not a command; did you mean predict?"),
         (["evaluate", "no_such_run"], "no_such_run"),
-        (["show", "no_such_run"], "there is no run"),
-        (["compare", "digits", "--divergences", "JSA:2"], "alpha must lie in [0, 1], got 2.0"),
+        (["show", "no_such_run"], "no run no_such_run: give the folder that bayesdiv train wrote"),
+        (["compare", "digits", "--divergences", "JSA:2"], "must lie in [0, 1], got 2.0 in 'JSA:2'"),
+        (["compare", "digits", "--divergences", "JSA:"], "alpha of 'JSA:' must be a number, as in"),
+        (["train", "digits", "--out", ""], "out must not be empty, got '': give it a value"),
+        (["train", "digits", "--out="], "out must not be empty, got '': give it a value"),
+        (["predict", "run", "new.csv", "-o", ""], "out must not be empty"),
+        (["report", "run", ""], "runs must not be empty"),
+        (["explore", "--open=3"], "--open takes no value, got '3'"),
+        (["train", "digits", "--out", "r", "--noise", "x"], "noise must be a number, got x"),
+        (["train", "digits", "--out", "r", "--epochs", ""], "must be a whole number, got ''"),
         (
             ["compare", "digits", "--divergences", "Foo"],
             "Foo is not a known divergence: give one of",

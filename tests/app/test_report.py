@@ -554,7 +554,8 @@ def test_settings_without_a_fingerprint_are_damaged(moved):
     told = json.loads(path.read_text())
     del told["fingerprint"]
     path.write_text(json.dumps(told))
-    with pytest.raises(runs.RunError, match=r"settings\.json is damaged: 'fingerprint'"):
+    told = r"settings\.json is damaged \('fingerprint' is missing\): train the run again"
+    with pytest.raises(runs.RunError, match=told):
         report.page([moved / "runs" / "kl"])
 
 
@@ -602,7 +603,7 @@ def other_noise(made):
 
 BAD = [
     (lambda made: ["nowhere"], "there is no run nowhere"),
-    (damaged, "damaged/metrics.json is damaged"),
+    (damaged, "damaged/metrics.json is damaged ('validation' is missing): train the run again"),
     (unfinished, "unfinished holds a run that is not finished"),
     (
         lambda made: [made / "numbers" / "kl", made / "classes" / "kl"],

@@ -133,7 +133,8 @@ def test_damaged_json_is_told_in_one_line(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(RunError) as error:
         runs.read_json(path)
-    assert one_line(error).startswith(f"{path} is damaged")
+    assert one_line(error).startswith(f"{path} is damaged JSON (")
+    assert one_line(error).endswith("): train the run again")
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path):
@@ -238,7 +239,7 @@ def test_a_safetensors_file_of_others_is_told_in_one_line(tmp_path):
     save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
     with pytest.raises(RunError) as error:
         runs.load_state(tmp_path / "other.safetensors", {"model": model()})
-    assert "has format None" in one_line(error)
+    assert "is not of a run: give the folder that bayesdiv train wrote" in one_line(error)
 
 
 @pytest.mark.parametrize("content", [b"a text\nof two lines\n", b"\x00" * 100, b"PK\x03\x04"])

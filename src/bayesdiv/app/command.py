@@ -32,14 +32,16 @@ class Command(ArgumentParser):
             **how,
         )
         for name, said in (arguments or {}).items():
-            many: Any = {"nargs": "?"} if name.endswith("?") else {}
-            self.add_argument(name.rstrip("?"), help=said, **many)
+            self.add_argument(name.rstrip("?"), help=said, nargs="?" if name[-1] == "?" else None)
 
     def parse_args(self, arguments: Any = None, namespace: Any = None) -> Namespace:  # type: ignore[override]
         """The settings that the arguments say; those of a config stand before them."""
         if OPTION in self._option_string_actions:
             arguments = _expanded(list(arguments))
         settings: Namespace = super().parse_args(arguments, namespace)
+        for name, value in vars(settings).items():
+            if "" in (value if isinstance(value, list) else [value]):
+                raise ValueError(f"{name} must not be empty, got '': give it a value")
         return settings
 
     def error(self, message: str) -> NoReturn:
@@ -53,7 +55,10 @@ class Command(ArgumentParser):
             listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
             raise ValueError(f"{name} needs {listed}, as in: {example}")
         said = re.sub(r"^argument -*(\w+)\S*: ", r"\1: ", message)
-        said = re.sub(r": invalid (\w+) value: '?(.*?)'?$", r" must be of type \1, got \2", said)
+        value = r" value: (?:'(.+)'|(.*))$"
+        said = re.sub(f": invalid int{value}", r" must be a whole number, got \1\2", said)
+        said = re.sub(f": invalid float{value}", r" must be a number, got \1\2", said)
+        said = re.sub(r"^(\w+): ignored explicit argument", r"--\1 takes no value, got", said)
         rule = r": invalid choice: '?(.*?)'? \(choose from (.*)\)"
         said = re.sub(rule, r" must be one of \2, got \1", said)
         raise ValueError(said.replace(": must", " must").replace(": expected", " needs"))
@@ -98,9 +103,8 @@ def _expanded(arguments: Sequence[str]) -> list[str]:
     content = _content(found.config)
     if not isinstance(content, dict) or not all(str(name).isidentifier() for name in content):
         raise ValueError(f"a config must hold names and values, got {str(content)[:60]}")
-    for name in re.findall(r"[^\W\d][\w.]*", str(content.get("divergence"))):  # JSA of JSA:0.3
-        ours = name.startswith("bayesdiv.") or "." not in name
-        if not ours and not any(name in each for each in own):
+    for name in re.findall(r"[^\W\d]\w*\.[\w.]*", str(content.get("divergence"))):
+        if not (name.startswith("bayesdiv.") or any(name in each for each in own)):
             said = f"give it on the command line, as in --divergence {name}"
             raise ValueError(f"a config must not name code outside bayesdiv, got {name}: {said}")
     for name, value in reversed(content.items()):
@@ -126,4 +130,7 @@ def _content(given: str) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8 text, got: {error.reason}") from None
     except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        why = getattr(error, "problem", None) or "it holds control characters"
+        raise ValueError(f"{path} is not valid YAML{where} ({why}): correct it") from None

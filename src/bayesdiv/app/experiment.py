@@ -254,7 +254,8 @@ def built(
         raise ValueError("a pretrained network must be given with its weights, got one of the two")
     shape, outputs = splits.shape, splits.task.outputs
     if splits.encoder is not None and training.net != "conv":
-        raise DataError(f"net must be left out for a table, got {training.net}: it is for pictures")
+        told = f"{splits.name} is read as a table, which takes no --net, got {training.net}"
+        raise DataError(f"{told}: leave it out")
     if len(shape) != 3:
         recipe: Recipe = MLP(shape[0], outputs, training.hidden)
     elif splits.encoder is None:

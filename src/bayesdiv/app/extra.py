@@ -23,9 +23,8 @@ def require(*names: str) -> None:
             if find_spec(name) is not None:
                 absent.remove(name)
     if absent:
-        raise ModuleNotFoundError(
-            f"this part of bayesdiv needs {', '.join(absent)}: pip install 'bayesdiv[app]'"
-        )
+        told = f"this part of bayesdiv needs {', '.join(absent)}"
+        raise ModuleNotFoundError(f"{told}: pip install 'bayesdiv[app]'")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ WRITTEN = {
     "separator": "field separator of a text file, such as ; or tab",
     "decimal": "decimal sign of a text file: . or ,",
     "encoding": "encoding of a text file, such as latin-1 (default: UTF-8)",
-    "header": "whether the first line holds the column names: yes or no",
+    "header": "whether the first line contains the column names: yes or no",
     "sheet": "sheet of an Excel file (default: the first)",
 }
 READING = {
@@ -190,8 +190,8 @@ def training_of(settings: Namespace) -> Training:
 
 def add_divergence(command: Command, usual: str | None, said: str) -> None:
     """The option --divergence, read by `named`."""
-    names = ", ".join(known())
-    said = f"NAME or NAME:ALPHA, as in JSA:0.3; one of {names}, or an import path{said}"
+    said = f"{', '.join(known())}, or an import path{said}"
+    said = f"NAME or NAME:ALPHA, as in JSA:0.3 (JSA is JSA:0.5 and JSG is JSG:0.1); one of {said}"
     command.add_argument("--divergence", default=usual, help=said)
 
 

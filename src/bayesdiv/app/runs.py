@@ -45,7 +45,10 @@ def reported(path: Path, work: str, otherwise: str = "is damaged") -> Iterator[N
     except Exception as error:  # whatever a file has in the place of what is ours
         if work != "read":
             raise
-        raise RunError(f"{path} {otherwise}: {' '.join(str(error).split())[:300]}") from None
+        said = " ".join(str(error).split())[:300] + " is missing" * isinstance(error, KeyError)
+        trained = path.name in (SETTINGS, HISTORY, METRICS, WEIGHTS, CHECKPOINT)
+        again = "train the run" if trained else "make it"
+        raise RunError(f"{path} {otherwise} ({said}): {again} again") from None
 
 
 @contextmanager
@@ -123,7 +126,7 @@ def write_json(path: Path, content: object) -> None:
 def read_json(path: Path) -> Any:
     """Read JSON, or say what is wrong with the file."""
     check_file(path, MOST_JSON)
-    with reported(path, "read"):
+    with reported(path, "read", "is damaged JSON"):
         return json.loads(Path(path).read_bytes())
 
 
@@ -217,8 +220,10 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def check_format(path: Path, told: Mapping[str, Any]) -> None:
     """Complain if a file was written by a version whose files this one cannot read."""
-    if told.get("format") != FORMAT:
-        said = f"{path} has format {told.get('format')}, and this version reads {FORMAT}"
+    if (found := told.get("format")) is None:
+        raise RunError(f"{path} is not of a run: give the folder that bayesdiv train wrote")
+    if found != FORMAT:
+        said = f"{path} has format {found}, and this version reads {FORMAT}"
         raise RunError(f"{said}: use the version of bayesdiv that wrote it, or train again")
 
 

@@ -76,7 +76,7 @@ def described(divergence: Divergence | None) -> str:
 
 def named(text: str) -> Divergence | None:
     """A divergence by its name or import path, with alpha after a colon; None for deterministic."""
-    name, _, said = text.partition(":")
+    name, colon, said = text.partition(":")
     if name in ("deterministic", "null", "None"):
         return None
     module, _, last = name.rpartition(".")
@@ -91,7 +91,7 @@ def named(text: str) -> Divergence | None:
         close = difflib.get_close_matches(last, known(), n=1)
         hint = f"; did you mean {close[0]}?" if close else f": give one of {', '.join(known())}"
         raise ValueError(f"{text} is not a known divergence{hint}")
-    pairs = [part.partition("=") for part in said.split(",") if part]
+    pairs = [part.partition("=") for part in said.split(",") if colon]
     fields = {key if equals else "alpha": value if equals else key for key, equals, value in pairs}
     if ours and last in (usual := {"JSG": "0.1", "JSA": "0.5"}):
         fields.setdefault("alpha", usual[last])
@@ -103,8 +103,8 @@ def named(text: str) -> Divergence | None:
     except (ValueError, TypeError) as error:
         if "could not convert" in str(error):
             rule = "must be a number, as in JSA:0.3"
-            raise ValueError(f"alpha of {text!r} {rule}, got {said}") from None
-        raise ValueError(f"alpha of {text!r}: {error}") from None
+            raise ValueError(f"alpha of {text!r} {rule}, got {said or 'nothing'}") from None
+        raise ValueError(f"{error} in {text!r}") from None
 
 
 def known() -> list[str]:
@@ -145,7 +145,7 @@ def outline(folder: Path) -> tuple[Experiment, dict[str, Any]]:
 def _read(folder: Path) -> dict[str, Any]:
     """The settings of a run, which must hold all that is read from them later."""
     if not folder.is_dir():
-        raise runs.RunError(f"there is no run {folder}")
+        raise runs.RunError(f"there is no run {folder}: give the folder that bayesdiv train wrote")
     return _checked(folder / runs.SETTINGS, SETTINGS)
 
 

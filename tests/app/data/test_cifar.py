@@ -431,5 +431,5 @@ def test_images_are_loaded_trained_and_reported_by_their_name(tmp_path, monkeypa
     (tmp_path / "new.csv").write_text("a\n1\n")
     assert call("predict", "run", "new.csv", "-o", "out.csv") == 2
     assert "a run on images cannot predict a table" in capsys.readouterr().err
-    with pytest.raises(DataError, match="split must be left out for the data set"):
+    with pytest.raises(DataError, match="is a ready-made data set, which takes no --"):
         load("cifar10", target="class")

@@ -33,6 +33,12 @@ def test_a_separator_may_be_given(tmp_path):
     }
 
 
+def test_a_separator_of_several_characters_is_refused():
+    with pytest.raises(ValueError, match="separator must be one character or tab, got 'xx'"):
+        Written(separator="xx")
+    assert Written(separator="space").separator == Written(separator=r"\s+").separator
+
+
 def test_the_line_of_a_spreadsheet_that_names_the_separator_is_none_of_the_table(tmp_path):
     (tmp_path / "t.csv").write_text("sep=;\na;b\n1;2\n")
     assert read(tmp_path / "t.csv").to_dict("list") == {"a": [1], "b": [2]}
@@ -129,7 +135,7 @@ def test_a_unit_beside_every_number_makes_a_column_of_numbers(tmp_path, texts, u
     problems = encoder.problems(read(tmp_path / "new.csv", encoder))
     assert problems[:2] == ["", ""]
     assert problems[2] == f"column 'a' must hold numbers in {unit}, got '3 lbs'"
-    assert problems[3] == f"column 'a' must hold numbers in {unit}, got none"
+    assert problems[3] == "column 'a' has no value"
     values = column.values(read(tmp_path / "new.csv", encoder)["a"])
     assert values[:2].tolist() == [1200.0, 3.0]
 

@@ -115,7 +115,7 @@ def test_digits_are_stratified():
     "options", [{"target": "age"}, {"drop": ("age",)}, {"task": Classification}]
 )
 def test_choices_for_files_are_refused_for_an_embedded_set(options):
-    with pytest.raises(DataError, match="must be left out for the data set 'diabetes', got"):
+    with pytest.raises(DataError, match="'diabetes' is a ready-made data set, which takes no"):
         load("diabetes", **options)
 
 

@@ -792,7 +792,7 @@ def test_an_unseen_category_is_refused_with_column_value_and_row(encoder):
 def test_missing_values_in_new_rows_are_refused_with_row_and_column(encoder):
     new = houses(20)
     new.loc[[0, 3, 4, 5, 8, 9, 12], "area"] = np.nan
-    with pytest.raises(DataError, match="column 'area' must hold numbers, got none in row 1"):
+    with pytest.raises(DataError, match="column 'area' has no value in row 1"):
         encoder.encode(new)
 
 

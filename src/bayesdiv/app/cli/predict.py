@@ -66,10 +66,8 @@ def predict(settings: Namespace) -> None:
         note(f"rows unlike the training data: {flagged}; see the column unlike_training")
     if not good.all():
         first = int(good.argmin())
-        note(
-            f"rows that could not be read: {(~good).sum()}, see the column problem; the first, "
-            f"row {first + 1}: {problems[first]}"
-        )
+        said = f"{(~good).sum()}, see the column problem; the first, row {first + 1}"
+        note(f"rows that could not be read: {said}: {problems[first]}")
 
 
 def _added(columns: Mapping[str, Any], table: DataFrame, good: NDArray[np.bool_]) -> list[str]:

@@ -71,10 +71,10 @@ class Numeric(Number):
         parts = np.flatnonzero(wrong), bad.tolist(), bad.isna().to_numpy(), commas.tolist()
         for row, cell, missing, comma in zip(*parts, strict=True):
             rule = self.called + f" in {self.unit}" * bool(self.unit) + POINTS * comma
-            got = "none" if missing else repr(label_of(cell))
+            said = f"must hold {rule}, got {label_of(cell)!r}"
             if not math.isnan(values[row]):
-                rule, got = "finite numbers of the training rows' size", f"{values[row]:g}"
-            found[row] = f"column {self.name!r} must hold {rule}, got {got}"
+                said = f"must hold finite numbers of the training rows' size, got {values[row]:g}"
+            found[row] = f"column {self.name!r} {'has no value' if missing else said}"
         return found
 
 
@@ -110,11 +110,11 @@ class OneHot(Category):
         return replace(self, categories=categories, fill=fill)
 
     def problems(self, column: "Series") -> list[str]:
-        rule = f"column {self.name!r} must have one of the training rows' values "
+        name, values = f"column {self.name!r}", quoted(self.categories)
+        rule = f"{name} must have one of the training rows' values {values}, got "
         labels = column.astype(object).map(label_of, na_action="ignore")
-        got = labels.map(repr, na_action="ignore").fillna("none")
-        wrong = got.radd(f"{rule}{quoted(self.categories)}, got ")
-        return list(wrong.mask(_known(self, column), ""))
+        wrong = labels.map(lambda own: f"{rule}{own!r}", na_action="ignore")
+        return list(wrong.fillna(f"{name} has no value").mask(_known(self, column), ""))
 
     def raw(self, column: "Series") -> NDArray[np.float64]:
         index = {label: place for place, label in enumerate(self.categories)}

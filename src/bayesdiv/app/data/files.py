@@ -51,6 +51,8 @@ class Written:
         if self.decimal not in (None, ".", ","):
             raise ValueError(f"decimal must be . or , got {self.decimal}")
         object.__setattr__(self, "separator", _NAMED.get(self.separator or "", self.separator))
+        if len(self.separator or "") > 1 and self.separator != r"\s+":
+            raise ValueError(f"separator must be one character or tab, got {self.separator!r}")
 
 
 class Read(NamedTuple):

@@ -85,12 +85,12 @@ def opened(
     if path.is_dir():
         from bayesdiv.app.data.images import folder
 
-        _left_out(path.name, given)
+        _left_out(f"{path.name!r} is a folder of pictures", given)
         return folder(path, **seen)
     if not (path.suffix or path.exists()):
         known = _known(str(name_or_path))
         own = (known.task, known.target) if isinstance(known, Table) else ()
-        _left_out(known.name, given, likelihood, *own)
+        _left_out(f"{known.name!r} is a ready-made data set", given, likelihood, *own)
         return under(known, likelihood)
     excel = written is None or written.sheet is None or path.suffix.lower() == ".xlsx"
     ensure(excel, f"sheet is for an Excel file (.xlsx), got {path.name}: leave it out")
@@ -99,7 +99,7 @@ def opened(
     if pictures is not None:
         from bayesdiv.app.data.images import of_table
 
-        _left_out(path.name, given, target, pictures)
+        _left_out(f"{path.name!r} is a table of pictures", given, target, pictures)
         return of_table(found.frame, pictures, target or there[-1], path, **seen)
     # Some columns to drop may be named together: a,b.
     parts = ([name] if name in there else name.split(",") for name in drop)
@@ -112,12 +112,11 @@ def opened(
     return under(replace(table, notes=found.notes + table.notes), likelihood)
 
 
-def _left_out(name: str, options: Mapping[str, object], *fine: object) -> None:
+def _left_out(source: str, options: Mapping[str, object], *fine: object) -> None:
     """Complain of options that some data do not have, but for values that are fine."""
-    wrong = {option: value for option, value in options.items() if value and value not in fine}
-    got = ", ".join(f"{option}={value!r}" for option, value in wrong.items())
-    rule = "pictures, target, task, drop, test and split must be left out for the data set"
-    ensure(not got, f"{rule} {name!r}, got {got}")
+    wrong = [f"--{option}" for option, value in options.items() if value and value not in fine]
+    which = "leave it out" if len(wrong) == 1 else "leave them out"
+    ensure(not wrong, f"{source}, which takes no {' and no '.join(wrong)}: {which}")
 
 
 def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":

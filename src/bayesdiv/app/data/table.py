@@ -124,8 +124,8 @@ def _joined(frame: "DataFrame", tested: "DataFrame", name: str) -> "DataFrame":
     import pandas as pd
 
     absent = [column for column in frame.columns if column not in tested.columns]
-    rule = f"the file to test on must have the columns of {name}"
-    ensure(not absent, f"{rule}, got none named {quoted(absent)}")
+    told = f"the column{'s' * (len(absent) > 1)} {quoted(absent)} of {name}: add what is missing"
+    ensure(not absent, f"the file to test on lacks {told}")
     return pd.concat([frame, tested[list(frame.columns)]])
 
 
