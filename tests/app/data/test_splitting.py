@@ -104,6 +104,8 @@ def test_the_column_that_parts_is_no_input_and_must_be_fit():
         checked(rows(), "rows", target="y", apart="time:town")
     with pytest.raises(ValueError, match="split must be time:COLUMN or group:COLUMN, got day"):
         checked(rows(), "rows", target="y", apart="day")
+    with pytest.raises(DataError, match="target 'y' cannot split the rows: choose another --split"):
+        checked(rows(), "rows", target="y", apart="group:y")
 
 
 def test_a_file_of_its_own_is_the_test_part(tmp_path):

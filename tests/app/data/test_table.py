@@ -816,8 +816,25 @@ def test_text_in_a_column_of_numbers_is_refused(encoder):
 
 def test_decimal_commas_in_new_rows_are_refused(encoder):
     new = houses(5).assign(area=["120,5", "90", "80", "75", "60"])
-    with pytest.raises(DataError, match=r"column 'area' .* not decimal commas.* '120,5' in row 1"):
+    rule = r"column 'area' .* not decimal commas.* '120,5' in row 1: give --decimal ,$"
+    with pytest.raises(DataError, match=rule):
         encoder.encode(new)
+
+
+def test_numbers_of_another_byte_order_are_numbers(encoder):
+    new = houses(5)
+    big = new.assign(rooms=new["rooms"].to_numpy().astype(">i4"))
+    assert torch.equal(encoder.encode(big), encoder.encode(new))
+    big.loc[3, "area"] = np.inf
+    with pytest.raises(DataError, match=r"column 'area' must hold finite numbers .* in row 4"):
+        encoder.encode(big)
+
+
+def test_text_in_a_column_of_real_dates_is_refused_without_a_warning():
+    days = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=5)})
+    encoder = Encoder.fit(days)
+    with pytest.raises(DataError, match="column 'day' must hold dates, got 'soon' in row 1"):
+        encoder.encode(days.assign(day=["soon", "later", "at noon", "never", "then"]))
 
 
 def test_numbers_read_as_text_are_numbers(encoder):

@@ -90,7 +90,8 @@ class Dates(Numeric):
         import pandas as pd
 
         how = self.format if self.format and words_for(column) == "string" else None
-        times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of text of no format
+            times = pd.to_datetime(column, format=how, errors="coerce", utc=True)
         # In seconds, since nanoseconds end in 2262 and tables have 9999-12-31.
         days = times - pd.Timestamp("1970-01-01", tz="UTC").as_unit("s")
         return np.asarray(days / np.timedelta64(1, "D"), dtype=np.float64)
@@ -173,7 +174,8 @@ def parsed(column: "Series", unit: str = "") -> NDArray[np.float64]:
 
 def _with_commas(column: "Series") -> NDArray[np.bool_]:
     """Which values are numbers if their first comma is a decimal point."""
-    return ~np.isnan(parsed(column.astype(str).str.replace(",", ".", n=1, regex=False)))
+    texts = column.astype(object).astype(str)  # Arrow takes no numbers of another byte order
+    return ~np.isnan(parsed(texts.str.replace(",", ".", n=1, regex=False)))
 
 
 def kind_of(column: "Series") -> Numeric | OneHot:
@@ -253,7 +255,8 @@ def _refuse(
 def _check_rows(problems: Iterable[str]) -> None:
     """Complain of the first row that has a problem."""
     for row, problem in enumerate(problems):
-        ensure(not problem, f"{problem} in row {row + 1}: correct or remove it")
+        remedy = "give --decimal ," if POINTS in problem else "correct or remove it"
+        ensure(not problem, f"{problem} in row {row + 1}: {remedy}")
 
 
 def label_of(value: object) -> str:

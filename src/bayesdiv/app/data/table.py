@@ -78,6 +78,7 @@ def checked(
         target = str(frame.columns[-1])
         notes.append(f"the target is the last column, {target!r}")
     target = known_column(target, frame, name)
+    ensure(by != target, f"the target {target!r} cannot split the rows: choose another --split")
     held = 0 if tested is None else len(tested)
     frame = frame.reset_index(drop=True) if tested is None else _joined(frame, tested, name)
     there = frame[target].notna().to_numpy()
