@@ -130,9 +130,10 @@ def cautions(
             "it one with bayesianize, or set strength=0"
         )
     way, divergence = objective.estimator, objective.divergence.reduced()
-    for module in bayesian_modules(model) if isinstance(way, Auto) else ():
+    for module in bayesian_modules(model):
         q, p, size = module.q(), module.p(), module.layout.size
-        if size >= _SLOW and not q.event_shape and type(way.choose(divergence, q, p)) is Quadrature:
+        large = size >= _SLOW and not q.event_shape
+        if large and isinstance(way, Auto) and type(way.choose(divergence, q, p)) is Quadrature:
             yield (
                 f"{divergence} of {size:,} weights from a {type(p).__name__} prior is integrated "
                 "in every step, which takes some 20 ms per weight: use KL, JSA, a Gaussian prior, "
