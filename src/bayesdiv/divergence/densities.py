@@ -88,11 +88,8 @@ def log_density(distribution: Distribution, points: Tensor) -> Tensor:
     if whole_line(distribution):
         return distribution.log_prob(points)
     within, (low, high) = inside(distribution, points), edges(distribution)
-    if low is None:
-        inner = 0.0 if high is None else high - 1
-    else:
-        inner = low + 1 if high is None else (low + high) / 2
-    kept = torch.where(within, points, torch.as_tensor(inner).to(points))
+    inner = _spread(points.new_zeros(()), low, high)
+    kept = torch.where(within, points, inner.to(points))
     return torch.where(within, _log_prob(distribution, kept), -math.inf)
 
 
@@ -208,10 +205,9 @@ def quantiles(distribution: Distribution, levels: Sequence[float]) -> Tensor:
 
 def offers(distribution: Distribution, name: str) -> bool:
     """Whether a distribution has a `cdf` or `icdf` of its own, or one of what it transforms."""
-    own = getattr(type(distribution), name)
-    if isinstance(distribution, families.TransformedDistribution):
-        inner = own is getattr(families.TransformedDistribution, name)
-        return offers(distribution.base_dist, name) if inner else True
+    own, transformed = getattr(type(distribution), name), families.TransformedDistribution
+    if isinstance(distribution, transformed) and own is getattr(transformed, name):
+        return offers(distribution.base_dist, name)
     return own is not getattr(Distribution, name)
 
 

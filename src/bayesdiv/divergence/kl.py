@@ -211,12 +211,8 @@ def _(_: KL, q: StudentT, p: Normal) -> Tensor:
     # In double precision: the entropy is a difference of log-gammas that nearly cancel.
     entropy = StudentT(df.double(), validate_args=False).entropy().to(df) + q.scale.log()
     variance = q.scale**2 * df / (df - 2)
-    value = (
-        0.5 * math.log(2 * math.pi)
-        + p.scale.log()
-        + (variance + (q.loc - p.loc) ** 2) / (2 * p.scale**2)
-        - entropy
-    )
+    log_p = Normal(p.loc, p.scale, validate_args=False).log_prob(q.loc)
+    value = variance / (2 * p.scale**2) - log_p - entropy
     return torch.where(finite, value, math.inf)
 
 

@@ -74,7 +74,9 @@ def lay_out(q: Distribution, p: Distribution) -> tuple[Panels, Panels, Panels]:
         stretches.append(Panels(start, end, middle, torch.full_like(middle, sign)))
     for distribution in (q, p):
         for side, sign in zip(edges(mixed(distribution)), (1, -1), strict=True):
-            for edge in _each(side, cuts[0]):
+            # One for every component, (n,) each.
+            each = () if side is None else side.unbind(-1) if side.dim() > 1 else (side,)
+            for edge in (one.to(cuts).expand_as(middle) for one in each):
                 panels, graded = _graded(panels, edge, sign)
                 panels = _logarithmic(panels, edge, sign)
                 stretches.append(graded)
@@ -101,13 +103,6 @@ def _spots(distribution: Distribution) -> tuple[Tensor, Tensor]:
     return torch.cat(cuts).movedim(-1, 0).flatten(0, 1), scale.amin(-1)
 
 
-def _each(edge: Tensor | None, like: Tensor) -> list[Tensor]:
-    """An edge for every component, (n,) each."""
-    if edge is None:
-        return []
-    return [e.to(like).expand_as(like) for e in (edge.unbind(-1) if edge.dim() > 1 else [edge])]
-
-
 def _graded(panels: Panels, edge: Tensor, sign: int) -> tuple[Panels, Panels]:
     """The panel next to an edge, taken out and kept as a logarithmic stretch."""
     at_edge = (panels.low if sign > 0 else panels.high) == edge
@@ -128,12 +123,8 @@ def _logarithmic(panels: Panels, origin: Tensor, sign: int) -> Panels:
     least = (origin.abs() * 2.0**-49).clamp(min=1e-290)
     long = (panels.sign == 0) & (near > least) & (far > 8 * near)
     near, far = (torch.where(long, side, 1.0).log() for side in (near, far))
-    return Panels(
-        torch.where(long, near, panels.low),
-        torch.where(long, far, panels.high),
-        torch.where(long, origin, panels.origin),
-        torch.where(long, float(sign), panels.sign),
-    )
+    new = near, far, origin, torch.full_like(origin, sign)
+    return Panels(*(torch.where(long, *pair) for pair in zip(new, panels, strict=True)))
 
 
 def _probes(stretches: Panels) -> Iterator[Panels]:
