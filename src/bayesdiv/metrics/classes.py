@@ -44,10 +44,8 @@ def accuracy(predictive: Predictive, y: Tensor) -> Tensor:
         >>> accuracy(Predictive(Bernoulli(torch.tensor([[0.9, 0.2]]))), torch.tensor([1, 1]))
         tensor(0.5000)
     """
-    from torchmetrics.functional.classification import multiclass_accuracy
-
     probabilities, y = labelled(predictive, y)
-    return multiclass_accuracy(probabilities, y, probabilities.shape[-1], average="micro")
+    return (probabilities.argmax(-1) == y).float().mean()
 
 
 @metric("Brier", SHARE, LOWEST, "squared error of the class probabilities, summed over classes")
