@@ -239,9 +239,9 @@ class Evidence(Objective):
         """Nothing, all together: a bound is not a sum over draws."""
         return []
 
-    def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
+    def _drawn(self, model: nn.Module) -> tuple[Weights, Tensor | None]:
         """Draws in the precision of the parameters, since their densities are compared."""
-        return draw_weights(model, samples), None
+        return draw_weights(model, self.samples), None
 
 
 def _ratios(modules: Sequence[Bayesian], weights: Weights, log_likelihood: Tensor) -> Ratios:

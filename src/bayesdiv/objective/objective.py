@@ -150,7 +150,7 @@ class Objective(nn.Module):
         counts = self._counts(model, x)
         if counts:
             return self._in_turn(model, x, y, share, counts)
-        weights, divergence = self._drawn(model, self.samples)
+        weights, divergence = self._drawn(model)
         return self._sum(self.each(model, weights, x, y, divergence), share)
 
     def each(
@@ -213,7 +213,8 @@ class Objective(nn.Module):
         """The same as the whole, with the gradients of each group of draws formed in turn."""
         modules = [*self._facts(model)]
         # Of many weights on a CPU the scales are computed, and differentiated, once for all draws.
-        scales = {m: m.q().stddev for m in modules if _shares_scales(m)}
+        many = [m for m in modules if MANY <= m.loc.numel() <= LARGE and on_cpu(m.loc)]
+        scales = {m: m.q().stddev for m in many if type(m.posterior) is MeanField}
         shared = {m: scale.detach().requires_grad_() for m, scale in scales.items()}
         posteriors = {m: Normal(m.loc, own, validate_args=False) for m, own in shared.items()}
 
@@ -282,25 +283,23 @@ class Objective(nn.Module):
         """The rule looked up before, unless the module was of another kind then."""
         return self._found(q, p) if fact is None or fact.kind != _kind(q, p) else fact.rule
 
-    def _drawn(self, model: nn.Module, samples: int) -> tuple[Weights, Tensor | None]:
+    def _drawn(self, model: nn.Module) -> tuple[Weights, Tensor | None]:
         """Draws of all Bayesian modules, and the divergence, from one pass where there is one."""
         facts = self._facts(model).items()
-        pairs = [m.inside(partial(self._one_drawn, m, fact, samples)) for m, fact in facts]
+        pairs = [m.inside(partial(self._one_drawn, m, fact)) for m, fact in facts]
         weights = tuple(drawn for drawn, _ in pairs)
         return weights, _added_up([total for _, total in pairs]) if pairs else None
 
-    def _one_drawn(
-        self, module: Bayesian, fact: _Fact | None, samples: int
-    ) -> tuple[Tensor, Tensor]:
+    def _one_drawn(self, module: Bayesian, fact: _Fact | None) -> tuple[Tensor, Tensor]:
         dtype = autocast_dtype(module.loc.device)
         if type(module.posterior) is not MeanField:
-            drawn = module.draw(samples, dtype)
+            drawn = module.draw(self.samples, dtype)
             return drawn, self._total(module, fact, drawn)
         q, p = module.q(), None
         if fact is not None and not compiling() and fact.sources == _sources(module):
             p = fact.prior
         p = module.p() if p is None else p
-        drawn, total = self._rule(fact, q, p).draw_and_total(q, p, samples, dtype)
+        drawn, total = self._rule(fact, q, p).draw_and_total(q, p, self.samples, dtype)
         return drawn, total if drawn.dim() > 2 or not total.dim() else total.sum()
 
     def _divergence(self, model: nn.Module, weights: Weights | None) -> Tensor:
@@ -366,11 +365,6 @@ class LossModule(nn.Module):
 def _added_up(totals: Sequence[Tensor]) -> Tensor:
     first = totals[0]
     return sum((total.to(first.device) for total in totals[1:]), first)
-
-
-def _shares_scales(module: Bayesian) -> bool:
-    many = MANY <= module.loc.numel() <= LARGE
-    return many and type(module.posterior) is MeanField and on_cpu(module.loc)
 
 
 def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
