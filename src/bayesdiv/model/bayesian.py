@@ -107,9 +107,8 @@ class Bayesian(Whole):
     def tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
         parts = pieces(weights, self.layout.sizes)
-        if torch.is_autocast_enabled(weights.device.type):
-            full = self._posterior.mean.dtype
-            parts = _widened(parts, self.layout, full) if weights.dtype != full else parts
+        if torch.is_autocast_enabled(weights.device.type) and weights.dtype != self.loc.dtype:
+            parts = _widened(parts, self.layout, self.loc.dtype)
         tensors = self.layout.named(parts)
         for (name, tensor), empty in zip(tensors.items(), self._empty, strict=True):
             if tensor.itemsize > empty.dtype.itemsize and empty.dtype is not self.loc.dtype:
@@ -152,18 +151,13 @@ class Bayesian(Whole):
             "random": {entry.names[0]: entry.shape.numel() for entry in self.layout.entries},
             "not random": {name: parameter.numel() for name, parameter in fixed},
         }
-        lines = [
-            f"{kind}: {sum(own.values()):,} weights in {_listed([*own])}"
-            for kind, own in sizes.items()
-            if own
-        ]
+        lines = []
+        for kind, own in sizes.items():
+            names = ", ".join([*own][:4]) + f", … ({len(own)} tensors)" * (len(own) > 4)
+            lines += [f"{kind}: {sum(own.values()):,} weights in {names}"] if own else []
         if self.loc.dim() > 1:
             lines.append(f"trials: {tuple(self.loc.shape[:-1])}")
         return "\n".join(lines)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:4]) + f", … ({len(names)} tensors)" * (len(names) > 4)
 
 
 def _widened(parts: Sequence[Tensor], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, ...]:
