@@ -75,7 +75,11 @@ def predict(
     """
     given, wanted = _given(model, x, unpack)
     device = leaves(given)[0].device
-    with evaluating(model), _from_seed(seed, device):
+    noise: AbstractContextManager[None] = nullcontext()
+    if seed is not None:
+        own = torch.Generator().manual_seed(seed)
+        noise = drawing(own) if on_cpu(device) else seeded(seed, [device])
+    with evaluating(model), noise:
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
         few = _at_a_time(model, device)
@@ -144,13 +148,6 @@ def _given(model: nn.Module, x: Inputs, unpack: Unpack | None) -> tuple[list[Inp
     if not found or any(not sum(leaf.numel() for leaf in leaves(x)[:1]) for x in found):
         raise ValueError("there must be at least one row to predict, got 0")
     return found, torch.is_grad_enabled() and any(leaf.requires_grad for leaf in leaves(found))
-
-
-def _from_seed(seed: int | None, device: torch.device) -> AbstractContextManager[None]:
-    if seed is None:
-        return nullcontext()
-    generator = torch.Generator().manual_seed(seed)
-    return drawing(generator) if on_cpu(device) else seeded(seed, [device])
 
 
 @contextmanager
