@@ -251,8 +251,7 @@ def _with_draws(
     """The gradients by way of the draws, added to their own: Σ g and Σ g ε σ'(rho)."""
     noise = cast(_Noise, plan.noise)
     if noise.few is not None or (lever is not None and noise.samples == 1):
-        by_loc = by_drawn[0] if noise.samples == 1 else by_drawn.sum(0)
-        by_loc, by_raw = by_loc.to(raw.dtype), lever
+        by_loc = (by_drawn[0] if noise.samples == 1 else by_drawn.sum(0)).to(raw.dtype)
         if noise.few is not None:
             slope = plan.slope(raw) if lever is None else lever
             by_raw = (by_drawn * noise.few).sum(0)

@@ -15,7 +15,7 @@ from torch import Tensor
 MANY = 1 << 16  # below, plain operations take a millisecond: no compiler is started for them
 SOURCE = Path(__file__).with_name("native.c")
 _FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
-_log = logging.getLogger("bayesdiv.compute.native")
+log = logging.getLogger("bayesdiv.compute.native")
 
 
 @lru_cache(maxsize=1)
@@ -28,7 +28,7 @@ def library() -> ctypes.CDLL | None:
     except ValueError:  # a quotation without its end: no command, and reported as one
         compiler = [named]
     if shutil.which(compiler[0]) is None:
-        _log.info("there is no C compiler: JS-A and draws of many weights take several passes")
+        log.info("there is no C compiler: JS-A and draws of many weights take several passes")
         return None
     try:
         with TemporaryDirectory(prefix="bayesdiv-", ignore_cleanup_errors=True) as folder:
@@ -42,15 +42,10 @@ def library() -> ctypes.CDLL | None:
     except (OSError, subprocess.SubprocessError) as error:
         told = getattr(error, "stderr", None) or str(error).encode()
         line = " ".join(told.decode(errors="replace").split())[:200]
-        _log.info("JS-A and draws take several passes, because %s fails: %s", compiler[0], line)
+        log.info("JS-A and draws take several passes, because %s fails: %s", compiler[0], line)
         return None
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
     """Where a contiguous tensor on the CPU begins."""
     return ctypes.c_void_p(tensor.data_ptr())
-
-
-def disagrees(what: str) -> None:
-    """Log that machine code is not used because it computes something else."""
-    _log.warning("machine code for %s is not used: it disagrees with plain operations", what)
