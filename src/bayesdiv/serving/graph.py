@@ -297,10 +297,10 @@ def fewer(
         values = quantiles.cdf(predictive.marginals, points.unsqueeze(1))  # (levels, S, …)
         said = values.movedim(1, 0).flatten(1).double()
     whole, total = said.mean(0), torch.zeros_like(said[0])
-    left, places = torch.ones(len(said), dtype=torch.bool, device=said.device), []
+    places: list[int] = []
     for number in range(1, count + 1):
         away = ((total + said) / number - whole).square().sum(-1)
-        places.append(int(away.where(left, torch.inf).argmin()))
-        left[places[-1]] = False
+        away[places] = torch.inf  # chosen before
+        places.append(int(away.argmin()))
         total = total + said[places[-1]]
     return tuple(one[places] for one in weights)
