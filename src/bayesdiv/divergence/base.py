@@ -111,11 +111,10 @@ class Divergence(ABC):
         if self.mirror is not None:
             other, rule = self.mirror, closed_form.find(self.mirror, p, q)
             return None if rule is None else lambda _, q, p: rule(other, p, q)
-        found = [closed_form.find(each, q, p) for _, each in self.parts]
-        rules = [rule for rule in found if rule is not None]
-        if not rules or len(rules) < len(found):
+        found = [(f, each, closed_form.find(each, q, p)) for f, each in self.parts]
+        terms = [(f, each, rule) for f, each, rule in found if rule is not None]
+        if not terms or len(terms) < len(found):
             return None
-        terms = [(*part, rule) for part, rule in zip(self.parts, rules, strict=True)]
         return lambda _, q, p: reduce(add, (f * rule(each, q, p) for f, each, rule in terms))
 
     def has_closed_form(self, q: Distribution, p: Distribution) -> bool:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 Rule = Callable[["Divergence", Distribution, Distribution], Tensor]
 Prepared = Callable[[Distribution, Distribution], Tensor]
 _Entry = TypeVar("_Entry", bound=Callable[..., Tensor])
-_Key = tuple[type, type, type]
-_RULES: dict[_Key, Rule] = {}
+_RULES: dict[tuple[type, type, type], Rule] = {}
 # Faster forms of a rule for pairs like one given; None for a rule or pair that one does not serve.
 FASTER: list[Callable[[Rule, "Divergence", Distribution, Distribution], Prepared | None]] = []
 

@@ -117,11 +117,9 @@ def parameter(distribution: Distribution) -> Tensor:
     one = mixed(distribution)
     found = [getattr(one, name, None) for name in (*one.arg_constraints, "scale")]
     tensors = [x for x in found if isinstance(x, Tensor) and x.is_floating_point()]
-    if tensors:
-        return tensors[-1]
-    return (
-        parameter(one.base_dist) if isinstance(one, families.TransformedDistribution) else one.mean
-    )
+    if not tensors and isinstance(one, families.TransformedDistribution):
+        return parameter(one.base_dist)
+    return tensors[-1] if tensors else one.mean
 
 
 def part(distribution: Distribution, cut: slice) -> Distribution:

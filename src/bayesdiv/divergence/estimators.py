@@ -196,12 +196,8 @@ class InParts(Estimator):
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
         """The sum of the parts, from the same draws of q."""
-        ways = [(factor, self.auto.prepared(each, q, p)) for factor, each in divergence.parts]
-
-        def compute(q: Distribution, p: Distribution, weights: Tensor | None) -> Tensor:
-            return reduce(add, (factor * way(q, p, weights) for factor, way in ways))
-
-        return compute
+        ways = [(f, self.auto.prepared(each, q, p)) for f, each in divergence.parts]
+        return lambda q, p, weights: reduce(add, (f * way(q, p, weights) for f, way in ways))
 
 
 def tail_index(distribution: Distribution) -> float:

@@ -158,9 +158,8 @@ def _mass_apart(block: Standard) -> Terms:
     sum_ = 0.5 * (slope + sign * spread)
     # Equal distributions have no root, equal scales one: beyond 40 scales no mass is left.
     far = torch.where(deficit > 0, 2 * sum_ / deficit, sign * math.inf)
-    close = torch.where(sum_ == 0, 0.0, -constant / sum_)
-    far = torch.where(sum_ == 0, 0.0, far).clamp(-40.0, 40.0)
-    close = close.clamp(-40.0, 40.0)
+    roots = (torch.where(sum_ == 0, 0.0, x).clamp(-40.0, 40.0) for x in (far, -constant / sum_))
+    far, close = roots
     low, high = torch.minimum(far, close), torch.maximum(far, close)
     # In units of the narrower side ε, and of the wider one δ + r ε.
     mass = _between(low, high) - _between(delta + ratio * low, delta + ratio * high)

@@ -157,10 +157,8 @@ class _Nodes(Points):
             if isinstance(factor, Tensor) or factor:
                 found = found + factor * side
         # 0 · inf: a density of 0 with a power above 0 wins over one with a power below 0.
-        found = torch.where(
-            found.isnan() | (self.log_weight == -math.inf) & ~(found == math.inf), -math.inf, found
-        )
-        return found + self.log_width
+        nothing = found.isnan() | (self.log_weight == -math.inf) & ~(found == math.inf)
+        return torch.where(nothing, -math.inf, found) + self.log_width
 
 
 @dataclass(frozen=True)
@@ -281,9 +279,8 @@ def _learned(distribution: Distribution, x: Tensor, log: Tensor) -> Tensor:
     """The log density at x with its gradient, a constant where it has no derivative."""
     usual = log > _FLOOR
     best = torch.where(usual, log, -math.inf).argmax(0, keepdim=True)
-    return torch.where(
-        usual, log_density(distribution, torch.where(usual, x, x.gather(0, best))), log
-    )
+    kept = torch.where(usual, x, x.gather(0, best))
+    return torch.where(usual, log_density(distribution, kept), log)
 
 
 def _worst(records: list[_Record], done: Tensor) -> Tensor:
