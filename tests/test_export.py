@@ -187,6 +187,30 @@ def test_what_cannot_be_exported_is_refused_in_one_sentence(changes, sentence):
         bd.export(bayesian(4, 2), bd.Classes(), **given)
 
 
+def test_a_named_input_of_the_network_may_come_from_raw_columns(tmp_path):
+    net = bd.bayesianize(nn.Linear(2, 1), bd.FanIn())
+    kept = bd.draw_weights(net, 2)
+    example = {"input": torch.zeros(2, 2)}
+    columns = [Number("a", loc=1.0), Number("b", scale=2.0)]
+    path = tmp_path / "net.pt2"
+    bd.export(net, bd.Gaussian(), example, path, columns=columns, weights=kept)
+    raw = torch.tensor([[3.0, 4.0], [1.0, 0.0]], dtype=torch.float64)
+    found = torch.export.load(path).module()(raw)["mean"]
+    wanted = bd.predict_at(net, bd.Gaussian(), torch.tensor([[2.0, 2.0], [0.0, 0.0]]), kept).mean
+    assert torch.allclose(found, wanted.double(), atol=1e-6)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_network_with_one_posterior_per_tensor_is_exported(inside, tmp_path):
+    net = bd.bayesianize(nn.Sequential(nn.Linear(3, 4), nn.Tanh()), bd.FanIn(), by=str)
+    net = nn.Sequential(nn.Linear(3, 3), net, nn.Linear(4, 1)) if inside else net
+    likelihood, x, kept = bd.Gaussian(), torch.randn(5, 3), bd.draw_weights(net, 2)
+    bd.export(net, likelihood, x, tmp_path / "net.pt2", weights=kept)
+    found = torch.export.load(tmp_path / "net.pt2").module()(x)["mean"]
+    wanted = bd.predict_at(net, likelihood, x, kept).mean
+    assert torch.allclose(found, wanted.double(), atol=1e-6)
+
+
 def test_a_spread_moves_the_draws_of_a_file(tmp_path):
     net, path, x = bayesian(3, 2), tmp_path / "net.pt2", torch.randn(5, 3)
     made = bd.export(net, bd.Classes(), x, path, samples=3, calibration=[Spread(0.0)])

@@ -89,6 +89,7 @@ def export(
     calibration = [c.kept(level or 0.9) if isinstance(c, Levels) else c for c in calibration]
     kept = _kept(net, samples, weights, calibration)
     names, leaves = _named(example)
+    keywords = names if isinstance(example, Mapping) else None
     encoded = None
     if columns is not None:
         width = sum(column.width for column in columns)
@@ -100,7 +101,6 @@ def export(
         leaves = (torch.zeros(2, len(columns), dtype=torch.float64),)
     likelihood = copy.deepcopy(likelihood).cpu().eval()
     served = Served(likelihood, level, units or Units(), tuple(calibration))
-    keywords = names if isinstance(example, Mapping) else None
     graph = Graph(net, kept, served, encoded, precision, outputs, keywords)
     size = sum(tensor.numel() * tensor.element_size() for tensor in graph.state_dict().values())
     if path.suffix == ".onnx" and size > files.LARGEST_ONNX:

@@ -13,7 +13,7 @@ from bayesdiv import quantiles
 from bayesdiv.calibration.conformal import Central, Intervals, Saved, tail
 from bayesdiv.calibration.sets import Sets, Spread, Temperature
 from bayesdiv.draws import Inputs, Outputs, Weights, tensor_of
-from bayesdiv.model.bayesian import bayesian_modules
+from bayesdiv.model.bayesian import Grouped, bayesian_modules
 from bayesdiv.model.bayesianize import plain
 from bayesdiv.model.layout import place
 from bayesdiv.outliers import Threshold, mutual_information
@@ -217,7 +217,10 @@ class Graph(nn.Module):
         units = [served.units.loc, served.units.scale]
         self.register_buffer("units", torch.tensor(units, dtype=torch.float64))
         self.places: list[tuple[list[str], torch.dtype]] = []  # of each tensor: its names and dtype
-        paths = {id(module): path for path, module in reversed(list(net.named_modules()))}
+        paths: dict[int, str] = {}
+        for path, module in reversed(list(net.named_modules())):  # groups have their network's
+            parts = module.groups.values() if isinstance(module, Grouped) else (module,)
+            paths |= {id(part): path for part in parts}
         for module, drawn in zip(bayesian_modules(net), weights, strict=True):
             tensors = module.layout.unflatten(drawn.detach().cpu())
             for entry in module.layout.entries:
