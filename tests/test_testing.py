@@ -9,6 +9,7 @@ from torch.distributions import Gamma, Laplace, Normal, Poisson
 from torch.nn.functional import softplus
 
 import bayesdiv as bd
+from bayesdiv import likelihoods
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG, closed_form
 from bayesdiv.testing import check_divergence, check_likelihood, check_posterior
 
@@ -259,6 +260,9 @@ def test_marginals_of_tied_weights_are_caught():
         (bd.StudentTNoise(), 1),
         (bd.Poisson(), 1),
         (bd.Poisson(), 3),
+        (likelihoods.LogNormal(), 2),
+        (likelihoods.Gamma(), 2),
+        (likelihoods.NegativeBinomial(), 2),
         (bd.Classes(), 4),
         (bd.Binary(), 1),
     ],
