@@ -350,6 +350,16 @@ def test_a_posterior_that_was_not_made_is_refused(posterior):
         bd.bayesianize(nn.Linear(2, 1), STANDARD, posterior=posterior)
 
 
+def test_what_cannot_become_bayesian_is_refused_in_one_sentence():
+    ready = bd.MeanField(torch.zeros(3), torch.ones(3))
+    with pytest.raises(
+        TypeError, match=r"posterior must be a choice such as .*, got MeanField\(\)"
+    ):
+        bd.bayesianize(nn.Linear(2, 1), STANDARD, posterior=ready)
+    with pytest.raises(TypeError, match="got one that is traced or scripted"):
+        bd.bayesianize(torch.jit.ScriptModule(), STANDARD)
+
+
 @pytest.mark.parametrize("start", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_start_that_is_not_positive_is_refused(start):
     with pytest.raises(ValueError, match="start must be positive"):

@@ -142,6 +142,35 @@ def test_gaussians_of_one_tensor_have_its_shape_for_optimizers_that_look_at_it()
     assert objective(net, X, Y).total.item() < before
 
 
+class Odd(nn.Module):
+    """A weight without an axis, and one without numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.factor = nn.Linear(4, 1), nn.Parameter(torch.tensor(2.0))
+        self.empty = nn.Parameter(torch.zeros(0, 3))
+
+    def forward(self, x):
+        return self.factor * self.layer(x)
+
+
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSA(0.3), bd.JSG(0.3)], ids=repr)
+def test_a_weight_without_an_axis_or_without_numbers_is_a_group_too(divergence):
+    net = bd.bayesianize(Odd(), bd.FanIn(), by=str)
+    with bd.at_mean(net):
+        assert torch.equal(net(X), 2 * (X @ net.groups["layer/weight"].loc[:, None] + bias(net)))
+    loss = bd.Objective(bd.Gaussian(), divergence, num_data=6)(net, X, torch.zeros(6))
+    whole = [part for part in net.groups.values() if part.loc.numel()]
+    wanted = sum(divergence(part.q(), part.p()).sum().item() for part in whole)
+    assert loss.divergence.item() == pytest.approx(wanted, rel=1e-5)
+    loss.total.backward()
+    assert net.groups["factor"].posterior.loc.grad.isfinite().all()
+
+
+def bias(net):
+    return net.groups["layer/bias"].loc
+
+
 def test_a_filter_with_channels_last_keeps_its_order():
     torch.manual_seed(0)
     conv, x = nn.Conv2d(3, 2, 3).to(memory_format=torch.channels_last), torch.randn(2, 3, 5, 5)

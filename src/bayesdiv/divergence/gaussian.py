@@ -249,7 +249,7 @@ def from_narrower(rule: Callable[[Standard], Terms], block: Standard) -> Terms:
 def close_to_one(excess: Tensor) -> Tensor | None:
     """Where r is so near 1 that logarithms cancel; None if nowhere, which spares the series."""
     # Posteriors are mostly narrower than their priors: one reduction then shows that none is near.
-    if not any_of(excess.max() > -0.05):
+    if excess.numel() == 0 or not any_of(excess.max() > -0.05):
         return None
     near = excess.abs() < 0.05
     return near if any_of(near) else None

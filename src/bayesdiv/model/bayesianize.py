@@ -83,8 +83,11 @@ def bayesianize(
         raise ValueError(f"module must not be Bayesian already, got {type(module).__name__}")
     if not callable(prior) or isinstance(prior, type):
         raise TypeError(f"prior must be a Prior such as FanIn(), got {prior!r}")
-    if isinstance(posterior, type) and not issubclass(posterior, nn.Module):
+    ready = isinstance(posterior, nn.Module)
+    if ready or (isinstance(posterior, type) and not issubclass(posterior, nn.Module)):
         raise TypeError(f"posterior must be a choice such as LowRank(), got {posterior!r}")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError("module must be an ordinary one, got one that is traced or scripted")
     chosen = _chosen(module, where)
     parts: dict[str, list[tuple[str, nn.Parameter]]] = {}
     home: dict[int, str] = {}  # one with several names belongs to the group of its first
@@ -98,8 +101,9 @@ def bayesianize(
     if by is None:
         return Bayesian(bare, *made[""])
     for layout, gaussians, _ in made.values():
-        if len(layout.entries) == 1 and type(gaussians) is MeanField:
-            gaussians.take_shape(layout.entries[0].lying)
+        shape = layout.entries[0].lying
+        if shape and len(layout.entries) == 1 and type(gaussians) is MeanField:
+            gaussians.take_shape(shape)
     return Grouped(bare, {key: Group(bare, *own) for key, own in made.items()})
 
 
