@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -38,6 +39,17 @@ def test_rows_a_few_at_a_time_give_the_same_prediction(batch_size, over):
     torch.manual_seed(3)
     two = bd.predict(net, likelihood, X, samples=7, batch_size=batch_size)
     assert torch.allclose(one.conditional.mean, two.conditional.mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_batches_of_no_rows_are_refused(batch_size):
+    with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {batch_size}"):
+        bd.predict(network(), bd.Gaussian(), X, batch_size=batch_size)
+
+
+def test_a_seed_may_be_a_number_of_numpy():
+    ones, others = (bd.predict(network(), bd.Gaussian(), X, seed=s) for s in (4, np.int64(4)))
+    assert torch.equal(ones.mean, others.mean)
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from operator import index
 
 import torch
 from torch import Tensor, nn
@@ -77,8 +78,8 @@ def predict(
     device = leaves(given)[0].device
     noise: AbstractContextManager[None] = nullcontext()
     if seed is not None:
-        own = torch.Generator().manual_seed(seed)
-        noise = drawing(own) if on_cpu(device) else seeded(seed, [device])
+        own = torch.Generator().manual_seed(index(seed))
+        noise = drawing(own) if on_cpu(device) else seeded(index(seed), [device])
     with evaluating(model), noise:
         # Once for all draws: the scale of each weight comes from its raw parameter.
         posteriors = [module.q() for module in bayesian_modules(model)]
@@ -173,6 +174,8 @@ def _outputs(
     outputs: Outputs | None,
 ) -> Tensor:
     """Outputs of all groups of draws for all rows, (samples, …, batch, …)."""
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     modules, parts = bayesian_modules(model), list[Inputs]()
     axis = modules[0].loc.dim() - 1 if modules else 0  # of the rows, after those of the trials
     for x in given:

@@ -155,3 +155,14 @@ def test_arrays_are_batched_in_the_precision_of_torch():
 def test_what_is_neither_tensor_nor_array_is_refused(x, y):
     with pytest.raises(TypeError, match=r"must be tensors or arrays, got .*: give torch.tensor"):
         bd.Batches(x, y, 1)
+
+
+def test_numbers_of_numpy_are_sizes_and_seeds():
+    x, y = torch.arange(12.0).unsqueeze(1), torch.arange(12.0)
+    torch.testing.assert_close(
+        list(bd.Batches(x, y, np.int64(5), np.int64(3))), list(bd.Batches(x, y, 5, 3))
+    )
+    torch.testing.assert_close(
+        list(bd.Batches(x[None], y[None], 5, np.array([3]))),
+        list(bd.Batches(x[None], y[None], 5, [3])),
+    )

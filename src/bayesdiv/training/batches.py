@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from operator import index
 from typing import Any
 
 import torch
@@ -44,8 +45,9 @@ class Batches:
         transform: Callable[[Any], Inputs] | None = None,
         drop_last: bool = False,
     ) -> None:
-        self.seeds = [seed] if isinstance(seed, int) else list(seed)
-        self.trials = () if isinstance(seed, int) else (len(self.seeds),)
+        own = seed if isinstance(seed, Iterable) else [seed]
+        self.seeds = [index(each) for each in own]
+        self.trials = (len(self.seeds),) if own is seed else ()
         axes = 1 + len(self.trials)
         x, y = from_arrays((x, y))
         if not isinstance(y, Tensor) or not leaves(x):
@@ -61,7 +63,7 @@ class Batches:
             raise ValueError(f"size must be at least 1, got {size}")
         if self.trials and len(self.seeds) != len(y):
             raise ValueError(f"seed must be one per trial, {len(y)}, got {len(self.seeds)}")
-        self.x, self.y, self.size = x, y, size
+        self.x, self.y, self.size = x, y, index(size)
         self.rows: int = y.shape[axes - 1]
         self.transform, self.drop_last, self.epoch = transform, drop_last, 0
 

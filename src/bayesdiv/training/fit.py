@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -184,7 +185,7 @@ def fit(
         module.train()
         noise = None
         if seed is not None:
-            own = seeding(seed * 1_000_003 + number, place.rank)
+            own = seeding(index(seed) * 1_000_003 + number, place.rank)
             noise = _noise(own, compiled=transform is not None)
         if hasattr(batches, "set_epoch"):
             batches.set_epoch(number)
