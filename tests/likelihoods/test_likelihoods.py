@@ -92,7 +92,7 @@ def test_a_noise_level_a_trial_serves_several_outputs():
 
 
 def test_degrees_of_freedom_must_be_positive():
-    with pytest.raises(ValueError, match="df must be positive, got 0"):
+    with pytest.raises(ValueError, match="df must be positive and finite, got 0"):
         bd.StudentTNoise(df=0)
 
 

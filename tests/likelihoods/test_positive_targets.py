@@ -94,7 +94,7 @@ def test_a_mixture_is_the_sum_of_its_normals():
         (lambda: Gamma()(torch.zeros(2, 3)), "two per target"),
         (lambda: GaussianMixture()(torch.zeros(2, 8)), "outputs must be 9 per target"),
         (lambda: GaussianMixture(components=1), "components must be at least 2, got 1"),
-        (lambda: LogNormal(width=0.0), "width must be positive, got 0.0"),
+        (lambda: LogNormal(width=0.0), "width must be positive and finite, got 0.0"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong, message):
