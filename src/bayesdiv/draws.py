@@ -217,6 +217,8 @@ def called(model: nn.Module, inputs: Inputs) -> object:
     """What the model returns: a tuple is taken apart, a mapping names its arguments."""
     if isinstance(inputs, Tensor):
         return model(inputs)
+    if isinstance(inputs, np.ndarray):  # whose rows would be arguments
+        raise TypeError("inputs must be tensors, got an array: give torch.as_tensor(x)")
     return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
 
 
@@ -268,21 +270,24 @@ def busy(inputs: Inputs) -> bool:
     return sum(tensor.numel() for tensor in leaves(inputs) if on_cpu(tensor)) > BUSY
 
 
+def has_rules(model: nn.Module, inputs: Inputs, outputs: Outputs | None) -> bool:
+    """Whether `torch.vmap` can run a network over several draws: tried once, without a trace."""
+    # Draws made one by one have other noise than draws made together: a first step must not differ.
+    if _known(model) is None:
+        means = tuple(module.loc for module in bayesian_modules(model))
+        back = _remembered(model, means[0])
+        draws(model, inputs, tuple(mean.expand(2, -1) for mean in means), None, outputs)
+        back()
+        _has_rules.setdefault(model, {}).setdefault(model.training, True)
+    return _known(model) is not False
+
+
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if compiling() or recording(weights[0]):
+    if _known(model) or compiling() or recording(weights[0]):
         return Vectorized()(run, weights)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
-    modules = () if _known(model) else model.modules()
-    card = weights[0].device if on_gpu(weights[0]) else None
-    before = [
-        (owner, name, tensor, tensor.clone())
-        for owner in modules
-        for name, tensor in owner._buffers.items()
-        if tensor is not None and tensor.numel()
-    ]
-    random = torch.get_rng_state(), None if card is None else torch.cuda.get_rng_state(card)
-    modes = _has_rules.setdefault(model, {})
+    back, modes = _remembered(model, weights[0]), _has_rules.setdefault(model, {})
     try:
         outputs = Vectorized()(run, weights)
         modes[model.training] = True
@@ -294,15 +299,32 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
             " ".join(str(error.__cause__).split())[:200],
         )
     modes[model.training] = False
-    with torch.no_grad():
+    back()
+    return Looped()(run, weights)
+
+
+def _remembered(model: nn.Module, like: Tensor) -> Callable[[], None]:
+    """What puts all buffers, and torch's generators, back to where they are now."""
+    card = like.device if on_gpu(like) else None
+    before = [
+        (owner, name, tensor, tensor.clone())
+        for owner in model.modules()
+        for name, tensor in owner._buffers.items()
+        if tensor is not None and tensor.numel()
+    ]
+    random = torch.get_rng_state(), None if card is None else torch.cuda.get_rng_state(card)
+
+    @torch.no_grad()
+    def back() -> None:
         for owner, name, tensor, value in before:
             owner._buffers[name] = tensor
             if not torch.equal(tensor, value):
                 tensor.copy_(value)
-    torch.set_rng_state(random[0])
-    if random[1] is not None:
-        torch.cuda.set_rng_state(random[1], weights[0].device)
-    return Looped()(run, weights)
+        torch.set_rng_state(random[0])
+        if random[1] is not None:
+            torch.cuda.set_rng_state(random[1], like.device)
+
+    return back
 
 
 def _known(model: nn.Module) -> bool | None:

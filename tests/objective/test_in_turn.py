@@ -1,5 +1,7 @@
 """Draws that run in turn: the loss and the gradients of all at once, in the memory of one."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -71,6 +73,57 @@ def test_gradients_serve_one_backward_pass_and_are_added_to_those_there():
     torch.manual_seed(0)
     objective(net, X, Y).total.backward()
     assert not torch.equal(net.posterior.loc.grad, once)
+
+
+def test_the_parts_of_such_a_loss_refuse_to_be_differentiated():
+    net = network()
+    objective = bd.Objective(bd.Gaussian(), num_data=12, samples=2, over=bd.Looped())
+    for name in ("nll", "divergence"):
+        loss = objective(net, X, Y)
+        assert getattr(loss, name).isfinite()
+        with pytest.raises(RuntimeError, match=r"only the total .* give over=Vectorized\(\)"):
+            (loss.total + getattr(loss, name)).backward()
+
+
+def with_batch_norm():
+    source = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1))
+    return bd.bayesianize(source, PRIOR, start=0.5)
+
+
+def test_the_first_step_of_a_network_that_runs_draw_by_draw_is_like_all_others():
+    torch.manual_seed(1)
+    net, losses = with_batch_norm(), []
+    start = copy.deepcopy(net.state_dict())
+    for _ in range(2):
+        net.load_state_dict(start)
+        objective = bd.Objective(bd.Gaussian(), num_data=12, samples=3)
+        optimizer = torch.optim.SGD([*net.parameters(), *objective.parameters()], lr=1e-2)
+        epochs = bd.fit(net, objective, bd.Batches(X, Y, 6), optimizer, 2, seed=0)
+        losses.append([epoch.loss.total for epoch in epochs])
+    assert losses[0] == losses[1]
+
+
+def test_to_see_how_a_network_is_run_leaves_no_trace():
+    class Noisy(nn.Module):
+        """Dropout and a count of calls beside weights, for which torch.vmap has rules."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer, self.dropout = nn.Linear(3, 1), nn.Dropout()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return self.layer(self.dropout(x))
+
+    torch.manual_seed(1)
+    net, values = bd.bayesianize(Noisy(), PRIOR), []
+    objective = bd.Objective(bd.Gaussian(), num_data=12, samples=3)
+    for _ in range(2):
+        torch.manual_seed(2)
+        values.append(objective(net, X, Y).total.item())
+    assert values[0] == values[1]
+    assert net.module.calls == 2
 
 
 def test_only_one_draw_is_alive_at_a_time():

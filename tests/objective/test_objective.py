@@ -11,6 +11,7 @@ from torch.distributions import Laplace, LogNormal, Normal, kl_divergence
 from torch.nn.functional import cross_entropy, softplus
 
 import bayesdiv as bd
+from bayesdiv.compute import backend, table
 from bayesdiv.likelihoods import Likelihood
 
 STANDARD = bd.Prior(Normal, loc=0.0, scale=1.0)
@@ -216,6 +217,102 @@ def test_a_missing_target_is_not_looked_at():
     assert objective(network(), X, missing).total.isfinite()
     with pytest.raises(ValueError, match=r"targets of LogNormal must lie in .*, got -1"):
         objective(network(), X, missing.where(missing.isnan(), -1.0))
+
+
+def test_targets_of_later_batches_are_looked_at_on_a_cpu():
+    objective, net = bd.Objective(bd.Binary(), num_data=10), network()
+    objective(net, X, torch.ones(10))
+    with pytest.raises(ValueError, match="numbers from 0 to 1, got 7"):
+        objective(net, X, torch.full((10,), 7.0))
+
+
+@pytest.mark.parametrize("which", ["inputs", "targets"])
+def test_arrays_in_a_loop_of_ones_own_are_refused_with_what_to_do(which):
+    x, y = (X.numpy(), Y) if which == "inputs" else (X, Y.numpy())
+    with pytest.raises(TypeError, match=f"{which} must be .*: .*torch.as_tensor"):
+        bd.Objective(bd.Gaussian(), num_data=10)(network(), x, y)
+
+
+class Annealed(nn.Module):
+    """A prior of one's own whose scale is an ordinary attribute."""
+
+    width = 1.0
+
+    def forward(self):
+        return Normal(torch.zeros(()), torch.tensor(self.width))
+
+
+class Learned(nn.Module):
+    """A prior of one's own whose scale may be learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    def forward(self):
+        return Normal(torch.zeros(()), self.log.exp())
+
+
+def moved_by_data(net):
+    net.prior.scale.data.fill_(10.0)
+
+
+def moved_by_attribute(net):
+    net.prior.width = 10.0
+
+
+def moved_to_double(net):
+    net.double()
+
+
+def moved_to_another_family(net):
+    net.prior.family = Laplace
+
+
+@pytest.mark.parametrize(
+    ("prior", "move"),
+    [
+        (bd.FanIn(), moved_by_data),
+        (Annealed(), moved_by_attribute),
+        (bd.FanIn(), moved_to_double),
+        (bd.FanIn(), moved_to_another_family),
+    ],
+)
+def test_a_prior_that_was_changed_between_steps_is_the_one_that_counts(prior, move):
+    net = bd.bayesianize(nn.Linear(3, 1), prior)
+    objective = bd.Objective(bd.Gaussian(), num_data=10)
+    objective(net, X.float(), Y.float())
+    move(net)
+    found = objective(net, X.to(net.dtype), Y.to(net.dtype)).divergence
+    wanted = bd.KL()(net.q(), net.p()).sum()
+    assert found.dtype == wanted.dtype
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_a_prior_that_is_to_learn_from_now_on_learns():
+    net = bd.bayesianize(nn.Linear(3, 1), Learned())
+    objective = bd.Objective(bd.Gaussian(), num_data=10)
+    objective(net, X.float(), Y.float())
+    net.prior.log.requires_grad_(True)
+    objective(net, X.float(), Y.float()).total.backward()
+    assert net.prior.log.grad != 0
+
+
+@pytest.mark.parametrize("units", [1, 100])
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("divergence", [bd.KL(), bd.JSA(0.3), bd.JSG(0.3)], ids=repr)
+def test_what_is_kept_from_inference_mode_serves_training(divergence, samples, units, monkeypatch):
+    monkeypatch.setattr(backend, "_trusted", {})
+    for kept in (table.of, table.packed):
+        kept.cache_clear()
+    source = nn.Sequential(nn.Linear(60, units), nn.ReLU(), nn.Linear(units, 1))
+    net, x = bd.bayesianize(source, bd.FanIn()), torch.randn(10, 60)
+    objective = bd.Objective(bd.Gaussian(), divergence, num_data=10, samples=samples)
+    with torch.inference_mode():
+        objective(net, x, Y.float())
+    objective(net, x, Y.float()).total.backward()
+    assert net.posterior.loc.grad.isfinite().all()
+    assert all(backend._trusted.values())
 
 
 def test_targets_are_looked_at_again_with_another_model():

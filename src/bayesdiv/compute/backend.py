@@ -182,7 +182,7 @@ def agrees(
         return total + (drawn - torch.addcmul(q.loc, q.scale, noise)).sum()
 
     cards = [device] if device.type == "cuda" else []
-    with seeded(0, cards), torch.enable_grad(), torch.device("cpu"):
+    with torch.inference_mode(False), seeded(0, cards), torch.enable_grad(), torch.device("cpu"):
         loc, rho = torch.randn(2, 3001, dtype=torch.float64)
         p = Normal(loc.new_tensor(0.1), loc.new_tensor(0.5), validate_args=False)
         wanted = _found(lambda q: rule(divergence, q, p).sum(), loc, 3 * rho - 3)

@@ -42,12 +42,14 @@ BUILT_FROM = (200, 80, 56)
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)  # what is kept serves training too
 def of(mixture: Mixture, device: torch.device | str = "cpu") -> "Table":
     """The table of the divergence with these weights, on the device."""
     return Table(float(mixture.bound), built(mixture).to(device))
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)
 def packed(mixture: Mixture, device: torch.device | str = "cpu") -> Tensor:
     """The same as one row of eight numbers per node, for a kernel that reads it at once."""
     return torch.nn.functional.pad(of(mixture, device).numbers.mT, (0, 2))
@@ -160,7 +162,7 @@ class Table(NamedTuple):
         index = torch.add(column, row, alpha=COLUMNS + 1).int().clamp(0, NODES - 1)
         eta.sub_(row, alpha=1 / STEPS)
         off = distance.sub(column, alpha=FARTHEST / COLUMNS)
-        read = self.numbers.index_select(1, index.reshape(-1)).view(-1, *index.shape)
+        read = self.numbers.index_select(1, index.reshape(-1)).view(6, *index.shape)
         value, by_eta, by_distance, eta_twice, both, distance_twice = read
         # The mean of a derivative at the node and here, times the way, to second order. Within
         # torch.func not in place, for which it has no rule and warns.

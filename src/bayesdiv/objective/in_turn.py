@@ -25,10 +25,13 @@ def in_turn(
     """The sum of the penalty, which comes first, and the groups of draws; both for each trial."""
     # The forward pass makes one part, differentiates it and forgets it before the next; the
     # backward pass hands the gradients over. There is no second derivative, and the two values
-    # carry no gradient of their own. Each input has a leaf: itself, or what stands for it in the
+    # refuse to be differentiated. Each input has a leaf: itself, or what stands for it in the
     # parts, so that what comes before it is differentiated once. `again` is whether the backward
     # pass of a part may run parts of the network again.
-    return cast(tuple[Tensor, Tensor, Tensor], _InTurn.apply(parts, leaves, again, *inputs))  # type: ignore[no-untyped-call]
+    total, *both = _InTurn.apply(parts, leaves, again, *inputs)  # type: ignore[no-untyped-call]
+    if leaves:
+        both = [_Shown.apply(each, leaves[0]) for each in both]  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor, Tensor], (total, *both))
 
 
 class _InTurn(torch.autograd.Function):
@@ -52,6 +55,19 @@ class _InTurn(torch.autograd.Function):
             raise RuntimeError(f"{told}: give over=Vectorized() for a second one")
         scaled = [g if g is None else g.mul_(grad.to(g.device)) for g in gradients]
         return None, None, None, *scaled
+
+
+class _Shown(torch.autograd.Function):
+    """A part of the loss, which would be differentiated to 0 where its gradient is gone."""
+
+    @staticmethod
+    def forward(ctx: Any, each: Tensor, leaf: Tensor) -> Tensor:
+        return each.view_as(each)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        told = "where draws run in turn, only the total of a loss can be differentiated"
+        raise RuntimeError(f"{told}: give over=Vectorized() to differentiate its parts")
 
 
 def _differentiated(

@@ -9,7 +9,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal
-from torch.distributions.constraints import unit_interval
+from torch.distributions.constraints import real, unit_interval
 
 from bayesdiv.compute.backend import Prepared, prepare
 from bayesdiv.compute.devices import autocast_dtype, compiling, on_cpu, recording, traced
@@ -17,16 +17,29 @@ from bayesdiv.compute.noise import MANY
 from bayesdiv.divergence import KL, Divergence, Estimator, joint
 from bayesdiv.divergence.estimators import Auto, Exact
 from bayesdiv.divergence.quadrature import Quadrature
-from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws, leaves, way
+from bayesdiv.draws import (
+    Inputs,
+    Looped,
+    Outputs,
+    Over,
+    Weights,
+    draw_of,
+    draws,
+    has_rules,
+    leaves,
+    way,
+)
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
 from bayesdiv.model.posteriors import MeanField
+from bayesdiv.model.priors import Prior
 from bayesdiv.objective.in_turn import Part, in_turn
 from bayesdiv.objective.strength import Fixed, Strength, WarmUp
 
-# Weights whose prior is kept as a vector between steps; that of more is made again in each.
-SMALL = 1 << 20
+# Weights whose prior is kept as a vector between steps, and numbers that it is made from, which are
+# compared in each; any other prior is made again.
+SMALL, FEW = 1 << 20, 64
 
 
 class Loss(NamedTuple):
@@ -42,8 +55,8 @@ class _Fact(NamedTuple):
 
     kind: object  # what the choice of the rule depends on
     rule: Prepared
-    prior: Distribution | None  # where it is small and not learned
-    sources: object  # the tensors it was made from, and how often each was written to
+    prior: Distribution | None  # where it is kept between steps
+    numbers: object  # that it was made from
     samples: bool  # whether the rule needs the draws
 
 
@@ -64,7 +77,8 @@ class Objective(nn.Module):
         samples: weight draws for the likelihood.
         estimator: how the divergence is computed.
         over: how several draws are run, see `draws`. Those that run in turn are differentiated so
-            too: a second derivative, and one by the inputs, then needs `Vectorized()`.
+            too: then `nll` and `divergence` are values to log, and a gradient of them, by the
+            inputs, or of second order, needs `Vectorized()`.
         outputs: the tensor out of what the model returns; None takes itself, or its `logits`.
 
     Examples:
@@ -204,6 +218,8 @@ class Objective(nn.Module):
         if parted or any(tensor.requires_grad for tensor in given):
             return []
         over = way(model, x, single=loc.dim() == 1) if self.over is None else self.over
+        if over is None and self.samples > 1 and not has_rules(model, x, self.outputs):
+            over = Looped()
         counts = [self.samples] if over is None else over.groups(self.samples)
         return counts if len(counts) > 1 or self.samples == 1 else []
 
@@ -242,7 +258,8 @@ class Objective(nn.Module):
     def prepare(self, model: nn.Module) -> None:
         """Look up the rules for this model's posteriors and priors, once, before compiling."""
         modules = bayesian_modules(model)
-        self._known = ref(model), {m: m.inside(partial(self._fact, m)) for m in modules}
+        with torch.inference_mode(False):  # what is kept serves training too
+            self._known = ref(model), {m: m.inside(partial(self._fact, m)) for m in modules}
         self._tried = False
 
     def _facts(self, model: nn.Module) -> dict[Bayesian, _Fact | None]:
@@ -254,15 +271,13 @@ class Objective(nn.Module):
         return cast(tuple[Any, dict[Bayesian, _Fact | None]], self._known)[1]
 
     def _fact(self, module: Bayesian) -> _Fact:
-        q, p = module.q(), module.p()
-        learned = [own for own in module.prior.parameters() if own.requires_grad]
-        fixed = not learned and not [*module.prior.children()] and module.layout.size <= SMALL
+        q, p, numbers = module.q(), module.p(), _numbers(module)
         way = self.estimator
         if isinstance(way, Auto) and not q.event_shape:
             way = way.choose(self.divergence.reduced(), q, p)
         samples = bool(q.event_shape) or not isinstance(way, Exact | Quadrature)
-        kept = p if fixed else None
-        return _Fact(_kind(q, p), self._found(q, p), kept, _sources(module), samples)
+        kept = p if numbers is not None and module.layout.size <= SMALL else None
+        return _Fact(_kind(q, p), self._found(q, p), kept, numbers, samples)
 
     def _found(self, q: Distribution, p: Distribution) -> Prepared:
         """The rule for pairs like this one, of a product, of its members or of all weights."""
@@ -296,7 +311,7 @@ class Objective(nn.Module):
             drawn = module.draw(self.samples, dtype)
             return drawn, self._total(module, fact, drawn)
         q, p = module.q(), None
-        if fact is not None and not compiling() and fact.sources == _sources(module):
+        if fact is not None and not compiling() and fact.numbers == _numbers(module):
             p = fact.prior
         p = module.p() if p is None else p
         drawn, total = self._rule(fact, q, p).draw_and_total(q, p, self.samples, dtype)
@@ -315,6 +330,8 @@ class Objective(nn.Module):
 
     def _log_likelihoods(self, conditional: Distribution, y: Tensor, trials: int) -> Tensor:
         """The mean over the examples of the batch, (draws, trials…)."""
+        if not isinstance(y, Tensor):
+            raise TypeError(f"targets must be a tensor, got {type(y).__name__}: torch.as_tensor(y)")
         if y.shape != (wanted := conditional.batch_shape[1:] + conditional.event_shape):
             told = f"targets must have shape {tuple(wanted)}, got {tuple(y.shape)}"
             column, remedy = y.shape == (*wanted, 1), "squeeze them, y.squeeze(-1)"
@@ -324,7 +341,9 @@ class Objective(nn.Module):
         own = self.likelihood if isinstance(self.likelihood, Likelihood) else None
         counted = None if own is None else own.counted(y)
         y = y if counted is None else y.where(counted, 0)
-        if not (traced() or self._tried or recording(y)):  # in this order: a compiler guards flags
+        # A GPU would have to wait for the answer: there the first batch speaks for all.
+        looks = not traced() and (not self._tried or (self._epoch == 0 and on_cpu(y)))
+        if looks and not recording(y):
             _check_support(conditional, y, counted)
             self._tried = True
         each = conditional.log_prob(y)  # (S, trials…, B, …)
@@ -374,11 +393,12 @@ def _as_many(divergence: Tensor, nll: Tensor) -> Tensor:
 
 def _check_support(conditional: Distribution, y: Tensor, counted: Tensor | None) -> None:
     """Refuse targets that no output can describe, such as a class that there is not."""
-    # Tried once, on the first batch: a GPU would have to wait for the answer.
     family = conditional.base_dist if isinstance(conditional, Independent) else conditional
     try:  # a share of two classes is a target too
         support: Any = unit_interval if isinstance(family, Bernoulli) else family.support
     except NotImplementedError:  # of somebody's own family
+        return
+    if support is real:  # NaN alone is outside, which the loss shows
         return
     fine = support.check(y)
     while fine.dim() > y.dim():  # a support that depends on the draw
@@ -406,9 +426,15 @@ def _kind(q: Distribution, p: Distribution) -> object:
     return type(q), type(p), q.mean.dtype, q.mean.device
 
 
-def _sources(module: Bayesian) -> object:
-    held = (*module.prior._buffers.values(), *module.prior._parameters.values())
-    return tuple((id(tensor), tensor._version) for tensor in held if tensor is not None)
+def _numbers(module: Bayesian) -> object:
+    """What a small prior of ours is made from, where a look costs nothing; None of any other."""
+    prior = module.prior
+    if type(prior) is not Prior or prior._parameters or traced():
+        return None
+    held = {name: getattr(prior, name) for name in prior.names}
+    if any(x.requires_grad or x.numel() > FEW or not on_cpu(x) for x in held.values()):
+        return None
+    return prior.family, {name: (x.dtype, x.tolist()) for name, x in held.items()}
 
 
 def _finite_sum(each: Tensor) -> Tensor:
