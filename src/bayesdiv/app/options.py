@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, say
 from bayesdiv.app.data.columns import Encoder
 from bayesdiv.app.data.files import KNOWN, Written, read, read_text
+from bayesdiv.app.data.images import Images, new
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
 from bayesdiv.app.data.splits import DataError, Part, Splits
 from bayesdiv.app.data.table import Table
@@ -27,10 +28,6 @@ from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
 from bayesdiv.app.settings import known, task_of
 from bayesdiv.app.tasks.regression import Regression
-
-if TYPE_CHECKING:
-    from bayesdiv.app.data.images import Images
-
 
 FIRST = ("data", "target", "noise", "task", "seed")
 WRITTEN = {
@@ -85,12 +82,12 @@ def write_page(path: Path, content: str) -> None:
     say(f"wrote {path}: open it in a browser")
 
 
-def open_data(settings: Namespace) -> "Table | Images":
+def open_data(settings: Namespace) -> Table | Images:
     """The data that a command is to use, read once."""
     return opened(settings.data, **reading_of(vars(settings)))
 
 
-def part_data(source: "Table | Images", settings: Namespace, seed: int) -> Splits:
+def part_data(source: Table | Images, settings: Namespace, seed: int) -> Splits:
     """The data in three parts, split by this seed."""
     how: Any = {"seed": seed, "noise": settings.noise}
     splits = parted(under(source, settings.likelihood), **how)
@@ -145,8 +142,6 @@ def rows_of(path: str, told: Mapping[str, Any], settings: Namespace) -> NewRows:
         problems, x = encoder.problems(frame), lambda rows: encoder.encode(frame[rows])
         copy = lambda: read_text(path, written)  # noqa: E731 - as it is written there: 007 stays 007
     else:
-        from bayesdiv.app.data.images import new
-
         column, size = told["data"].get("pictures"), told["shape"][-1]
         frame, separator, (pictures, problems) = new(Path(path), column, size, written)
         x, copy = lambda rows: pictures[torch.from_numpy(rows)], lambda: (frame, separator)

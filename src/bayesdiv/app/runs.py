@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -142,8 +144,6 @@ def check_file(path: Path, most: float = math.inf) -> None:
 
 def save_state(path: Path, states: Mapping[str, Mapping[str, Any]], **told: Any) -> None:
     """Save the states of modules and of an optimizer as safetensors, and `told` as JSON."""
-    from safetensors.torch import save
-
     taken = Taken()
     kept = {name: taken(state, name) for name, state in states.items()}
     tensors = {name: tensor.cpu() for name, tensor in taken.tensors.items()}
@@ -200,8 +200,6 @@ def load_state(path: Path, parts: Mapping[str, nn.Module | Optimizer]) -> dict[s
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import safe_open
-
     check_file(path)
     unreadable = reported(path, "read", "is damaged or not a file of this library")
     with unreadable, safe_open(path, framework="pt") as file:

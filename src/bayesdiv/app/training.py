@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bayesdiv.app import runs
@@ -83,9 +85,6 @@ def _pretrained(given: str | None) -> dict[str, Tensor] | None:
     if Path(given).is_dir():
         model = plain(restore(Path(given))[0].model)
         return {name.partition(".")[2]: own for name, own in model.state_dict().items()}
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         return dict(load_file(given))
     except (OSError, SafetensorError) as error:

@@ -5,19 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from bayesdiv.app.data.columns import Encoder, Numeric, numbers_of
 from bayesdiv.app.data.files import KNOWN, Written, table_of
+from bayesdiv.app.data.images import Images, folder, of_table
 from bayesdiv.app.data.splits import DataError, Splits, ensure
 from bayesdiv.app.data.table import Table, add_noise, checked, known_column, split
 from bayesdiv.app.families import check_targets
 from bayesdiv.app.task import Task, named
 from bayesdiv.app.tasks.classification import Classification
 from bayesdiv.app.tasks.regression import Regression
-
-if TYPE_CHECKING:
-    from bayesdiv.app.data.images import Images
 
 # Sets by the file with a function of their name; the others are records in .toml files, see `uci`.
 FUNCTIONS = {
@@ -63,7 +61,7 @@ def opened(
     pictures: str | None = None,
     size: int | None = None,
     skip_broken: bool = False,
-) -> "Table | Images":
+) -> Table | Images:
     """The data of `load`, read once and checked, to be `parted` by any number of seeds.
 
     Of a file, `target` is the column to predict, the last if None; `task` says what it is, and None
@@ -83,8 +81,6 @@ def opened(
     given = {"target": target, "task": task, "drop": drop, "test": tested_on, "split": apart}
     given |= {"likelihood": likelihood, "pictures": pictures}
     if path.is_dir():
-        from bayesdiv.app.data.images import folder
-
         _left_out(f"{path.name!r} is a folder of pictures", given)
         return folder(path, **seen)
     if not (path.suffix or path.exists()):
@@ -97,8 +93,6 @@ def opened(
     found = table_of(path, written=written)
     there = found.frame.columns
     if pictures is not None:
-        from bayesdiv.app.data.images import of_table
-
         _left_out(f"{path.name!r} is a table of pictures", given, target, pictures)
         return of_table(found.frame, pictures, target or there[-1], path, **seen)
     # Some columns to drop may be named together: a,b.
@@ -119,7 +113,7 @@ def _left_out(source: str, options: Mapping[str, object], *fine: object) -> None
     ensure(not wrong, f"{source}, which takes no {' and no '.join(wrong)}: {which}")
 
 
-def under(source: "Table | Images", likelihood: str | None) -> "Table | Images":
+def under(source: Table | Images, likelihood: str | None) -> Table | Images:
     """The same data under a likelihood that its targets allow; "auto" is settled later."""
     if likelihood is None or likelihood == "auto":
         return source
@@ -159,9 +153,9 @@ def reading_of(source: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _known(name: str) -> "Table | Images":
+def _known(name: str) -> Table | Images:
     if name in FUNCTIONS:
-        return cast("Table | Images", getattr(import_module(FUNCTIONS[name]), name)())
+        return cast(Table | Images, getattr(import_module(FUNCTIONS[name]), name)())
     from bayesdiv.app.data import uci
 
     if name in uci.SETS:
@@ -173,7 +167,7 @@ def _known(name: str) -> "Table | Images":
 
 
 def parted(
-    source: "Table | Images",
+    source: Table | Images,
     *,
     seed: int = 0,
     noise: float = 0.0,

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from pandas import DataFrame
 from torch import Tensor
 
 from bayesdiv.app import runs
@@ -19,9 +20,6 @@ from bayesdiv.app.settings import reloaded, restore, result_of, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.metrics import LEVEL
 from bayesdiv.predictive import Predictive
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +88,14 @@ class Tested:
         return tuple(every[place - 1].relative_to(folder).as_posix() for place in self.places)
 
     @cached_property
-    def raw(self) -> "DataFrame":
+    def raw(self) -> DataFrame:
         """The rows of a table as its file has them, in the order of `part`."""
         own = self.source == self.splits.name
         path = Path(self.run.settings["data"]["data"] if own else self.source)
         rows = [place - 1 for place in self.places]
         if path.suffix or path.exists():
             return read_text(path, self.written)[0].iloc[rows]
-        return cast("DataFrame", self.splits.frame).loc[rows]
+        return cast(DataFrame, self.splits.frame).loc[rows]
 
 
 def read(given: Sequence[str | Path], data: str | None = None) -> list[Run]:
