@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from bayesdiv.app.data.splits import ensure
+from bayesdiv.prediction import evaluating
 from bayesdiv.training.augmentation import Crop, Flip, Prepare
 
 NETS = ("conv", "resnet18", "resnet20", "resnet20_frn")
@@ -174,7 +175,6 @@ def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
 
 
-@torch.no_grad()
 def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """Estimate the running statistics of every batch norm again, as plain means over batches.
 
@@ -188,10 +188,8 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
         >>> norm.running_mean, norm.running_var
         (tensor([4.]), tensor([2.]))
     """
-    modes = [(module, module.training) for module in model.modules()]
-    update_bn(batches, model)
-    for module, training in modes:  # torch leaves all in the mode of the whole
-        module.training = training
+    with evaluating(model):  # after which each module is in its own mode, not in that of the whole
+        update_bn(batches, model)
 
 
 @dataclass(frozen=True)

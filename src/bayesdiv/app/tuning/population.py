@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from bayesdiv.app.data.splits import Splits
-from bayesdiv.app.experiment import Experiment, Settled, Training, built, evaluate, settled
+from bayesdiv.app.experiment import Experiment, Training, built, evaluate, settled
 from bayesdiv.app.nets.tables import Away
 from bayesdiv.app.recipe import halved, scheduled
 from bayesdiv.app.settings import describe
@@ -35,6 +35,7 @@ LAST = 8  # settings that are trained to the end
 SLOTS = 16  # members of the mixture, dealt out to these
 LOOKS = 20  # at the validation rows
 Tell = Callable[[int, int, int], None]
+Before = tuple["Paced", list[int]] | None  # an optimizer, and which of its trials are left
 
 
 class _Trial:
@@ -104,7 +105,7 @@ def population(
         everyone.append(_Trial(number, settings, built(splits, *space.at(settings, **alone))))
     alive, before, done = everyone, None, 0
     for end in sorted({max(1, whole.epochs // 4), whole.epochs}):
-        optimizer = _trained(alive, splits, whole, divergence, range(done, end), before, tell)
+        optimizer = _trained(alive, splits, space, range(done, end), before, tell)
         kept = sorted(range(len(alive)), key=lambda place: alive[place].value)[:LAST]
         alive, before, done = [alive[place] for place in kept], (optimizer, kept), end
     alive = [trial for trial in alive if math.isfinite(trial.value)]
@@ -136,16 +137,11 @@ def _settings(space: Space, count: int) -> list[dict[str, float]]:
 
 
 def _trained(
-    alive: Sequence[_Trial],
-    splits: Splits,
-    training: Settled,
-    divergence: Divergence,
-    epochs: range,
-    before: "tuple[Paced, list[int]] | None",
-    tell: Tell,
+    alive: Sequence[_Trial], splits: Splits, space: Space, epochs: range, before: Before, tell: Tell
 ) -> "Paced":
     """Train a stack of the trials for some epochs, and look at each now and then."""
     model, count = stacked([trial.network for trial in alive]), len(alive)
+    divergence, training = space.divergence, space.training
     if "alpha" in alive[0].settings:
         alphas = torch.tensor([[trial.settings["alpha"]] for trial in alive])
         divergence = replace(divergence, alpha=alphas)  # type: ignore[type-var]
@@ -183,11 +179,7 @@ class Paced(torch.optim.Adam):
     """
 
     def __init__(
-        self,
-        parameters: Sequence[Tensor],
-        usual: float,
-        rates: Tensor,
-        before: "tuple[Paced, list[int]] | None" = None,
+        self, parameters: Sequence[Tensor], usual: float, rates: Tensor, before: Before = None
     ) -> None:
         super().__init__(parameters, lr=usual, fused=True)
         self.factors, self.every = (rates / usual)[:, None], list(parameters)
