@@ -11,6 +11,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution
 
 from bayesdiv import likelihoods
+from bayesdiv.app.data.splits import DataError, ensure
 from bayesdiv.app.recipe import TABLES
 from bayesdiv.likelihoods import Likelihood
 
@@ -133,9 +134,8 @@ FAMILIES = {
 
 def family_of(word: object) -> Family:
     """The family that goes by a word."""
-    if word not in FAMILIES:
-        known = ", ".join((*FAMILIES, "auto"))
-        raise ValueError(f"likelihood must be one of {known}, got {word!r}")
+    known = ", ".join((*FAMILIES, "auto"))
+    ensure(word in FAMILIES, f"likelihood must be one of {known}, got {word!r}")
     return FAMILIES[str(word)]
 
 
@@ -145,7 +145,7 @@ def check_targets(word: str, y: Floats) -> None:
     wrong = y[~family.fits(y)]
     if wrong.size:
         said = f"targets of likelihood={word!r} must be {family.holds}, got {wrong[0]}"
-        raise ValueError(f"{said}: use 'heteroscedastic'")
+        raise DataError(f"{said}: use 'heteroscedastic'")
 
 
 def candidates(y: Floats) -> list[str]:

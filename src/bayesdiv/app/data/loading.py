@@ -121,10 +121,7 @@ def under(source: Table | Images, likelihood: str | None) -> Table | Images:
         rule = "likelihood is for targets that are numbers"
         got = f"got {likelihood} for the classes of {source.name!r}"
         raise DataError(f"{rule}, {got}: leave it out, or add --task regression")
-    try:
-        check_targets(likelihood, numbers_of(source.frame[source.target]))
-    except ValueError as error:
-        raise DataError(str(error)) from None
+    check_targets(likelihood, numbers_of(source.frame[source.target]))
     return replace(source, likelihood=likelihood)
 
 
