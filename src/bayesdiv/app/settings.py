@@ -146,22 +146,22 @@ def _read(folder: Path) -> dict[str, Any]:
     """The settings of a run, which must hold all that is read from them later."""
     if not folder.is_dir():
         raise runs.RunError(f"there is no run {folder}: give the folder that bayesdiv train wrote")
-    return _checked(folder / runs.SETTINGS, SETTINGS)
+    path = folder / runs.SETTINGS
+    return _checked(path, runs.read_json(path), SETTINGS)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
     """The metrics of a finished run."""
-    result = _checked(folder / runs.METRICS, RESULT)
-    for part in ("test", "validation"):
-        _checked(folder / runs.METRICS, dict.fromkeys(result[part], float), part)
+    path = folder / runs.METRICS
+    result = _checked(path, runs.read_json(path), RESULT)
+    for part in (result["test"], result["validation"]):
+        _checked(path, part, dict.fromkeys(part, float))
     return result
 
 
-def _checked(path: Path, wanted: Mapping[str, Any], part: str | None = None) -> dict[str, Any]:
+def _checked(path: Path, content: Any, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """What a file holds; complain of the first entry that is missing or of the wrong kind."""
-    content: Any = runs.read_json(path)
     with runs.reported(path, "read"):
-        content = content if part is None else content[part]
         if "format" in wanted:
             runs.check_format(path, content)
         for name, kind in wanted.items():
