@@ -89,12 +89,11 @@ def open_data(settings: Namespace) -> Table | Images:
 
 def part_data(source: Table | Images, settings: Namespace, seed: int) -> Splits:
     """The data in three parts, split by this seed."""
-    how: Any = {"seed": seed, "noise": settings.noise}
-    splits = parted(under(source, settings.likelihood), **how)
+    splits = parted(under(source, settings.likelihood), seed=seed, noise=settings.noise)
     if settings.likelihood != "auto":
         return splits
     settings.likelihood, said = _chosen(splits)  # for other seeds too, and kept with the run
-    splits = parted(under(source, settings.likelihood), **how)
+    splits = part_data(source, settings, seed)
     return replace(splits, notes=(*splits.notes, said))
 
 

@@ -138,7 +138,7 @@ def words_for(column: "Series") -> str:
 
 def unit_of(column: "Series") -> str | None:
     """The unit that stands beside every number of a column of text, such as € or %; or None."""
-    if words_for(column) != "string" or column.dtype.name == "category":
+    if words_for(column) != "string":
         return None
     units = column.dropna().drop_duplicates().str.extract(f"^{_UNIT}$")[0]
     return str(units.iloc[0]) if units.notna().all() and units.nunique() == 1 else None
@@ -190,7 +190,7 @@ def kind_of(column: "Series") -> Numeric | OneHot:
     rule = f"column {column.name!r} must hold numbers or categories, got {found}"
     fine = found in _CATEGORIES and not objects
     ensure(fine, f"{rule}: drop it with --drop {column.name}")
-    if found != "string" or column.dtype.name == "category":
+    if found != "string":
         return OneHot(name, ())
     if unit := unit_of(column):
         return Numeric(name, unit=unit)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -205,11 +205,9 @@ def digits(value: float) -> str:
 def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
     """The test metrics of runs and simple models, each with its interval; none is called best."""
     keys = list(dict.fromkeys(key for run in runs for key in run.result["test"]))
-    kept: dict[str, dict[str, Any]]
-    kept = {run.name: {k: [v] for k, v in run.result["test"].items()} for run in runs}
-    about = {run.name: run.loss for run in runs} | dict.fromkeys(beside, "simple model")
-    shown = [(n, {**kept.get(n, {}), **own.get(n, beside.get(n, {}))}) for n in about]
-    rows = [[n, about[n], *(_cell(each.get(k, [math.nan])) for k in keys)] for n, each in shown]
+    shown = [(run.name, run.loss, {**run.result["test"], **own[run.name]}) for run in runs]
+    shown += [(name, "simple model", dict(each)) for name, each in beside.items()]
+    rows = [[n, loss, *(_cell(each.get(k, math.nan)) for k in keys)] for n, loss, each in shown]
     known = [METRICS[key] for key in keys if key in METRICS]
     aims = {each.title: element("span", each.aim, class_="hint") for each in known}
     titles = (joined(name, aims.get(name, "")) for name in map(metric.title, keys))
@@ -219,9 +217,9 @@ def compared(runs: Sequence[Run], own: Measured, beside: Measured) -> Html:
     return section("Metrics", table("Metrics, test data", head, rows), note(said))
 
 
-def _cell(values: Sequence[float] | Array) -> Html:
+def _cell(found: float | Array) -> Html:
     """A value, with its interval where it was resampled."""
-    if len(values) == 1:
-        return joined(digits(values[0]))
-    low, high = map(digits, ends(np.asarray(values)))
-    return joined(digits(values[0]), element("span", f" {low} to {high}", class_="hint"))
+    if not isinstance(found, np.ndarray):
+        return joined(digits(found))
+    low, high = map(digits, ends(found))
+    return joined(digits(found[0]), element("span", f" {low} to {high}", class_="hint"))
