@@ -1,10 +1,9 @@
 """What several commands take: which data or new rows, which divergence, how to train."""
 
-import dataclasses
 import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -178,7 +177,7 @@ def data_settings(settings: Namespace) -> dict[str, Any]:
 
 def training_of(settings: Namespace) -> Training:
     """How a command is to train."""
-    names = {f.name for f in dataclasses.fields(Training)}
+    names = {f.name for f in fields(Training)}
     return Training(**{name: value for name, value in vars(settings).items() if name in names})
 
 
@@ -192,7 +191,7 @@ def add_divergence(command: Command, usual: str | None, said: str) -> None:
 def add_training(command: Command, skip: Iterable[str] = ()) -> None:
     """The options that `training_of` reads."""
     said = dict(re.findall(r"(?m)^ {8}(\w+): (.*(?:\n {12}.*)*)", str(Training.__doc__)))
-    for field in [field for field in dataclasses.fields(Training) if field.name not in skip]:
+    for field in [field for field in fields(Training) if field.name not in skip]:
         how: Any = {"type": (*get_args(field.type), field.type)[0], "default": field.default}
         if field.name == "hidden":
             how = {"type": units, "default": ",".join(map(str, how["default"]))}

@@ -15,7 +15,6 @@ from bayesdiv.app import task as tasks
 from bayesdiv.app.data.loading import load, reading_of
 from bayesdiv.app.data.splits import DataError, Splits
 from bayesdiv.app.experiment import RECIPES, Experiment, Settled, build
-from bayesdiv.app.task import Task
 from bayesdiv.divergence import KL, Divergence
 
 SETTINGS: dict[str, Any] = {
@@ -170,11 +169,11 @@ def _checked(path: Path, content: Any, wanted: Mapping[str, Any]) -> dict[str, A
     return dict(content)
 
 
-def task_of(settings: Mapping[str, Any]) -> Task:
+def task_of(settings: Mapping[str, Any]) -> tasks.Task:
     """What the target of a run is, as `task.described` described it."""
     fields = _fields(settings["task"])
     kind: Any = tasks.named(str(fields.pop("kind")))
-    return cast(Task, kind(**fields))
+    return cast(tasks.Task, kind(**fields))
 
 
 def _fields(saved: Mapping[str, Any]) -> dict[str, Any]:

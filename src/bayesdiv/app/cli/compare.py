@@ -21,7 +21,6 @@ from bayesdiv.app.command import Command
 from bayesdiv.app.console import NONE, Pace, errors, note, numbers, output, say, warn_if_late
 from bayesdiv.app.data.splits import Part, Splits
 from bayesdiv.app.experiment import Training, settled
-from bayesdiv.app.metric import spread
 from bayesdiv.app.report import comparison
 from bayesdiv.app.settings import named
 from bayesdiv.app.tasks.classification import Classification
@@ -158,7 +157,7 @@ def _table(every: Mapping[str, Sequence[Mapping[str, Any]]], last: str, splits: 
     for name, ended in every.items():
         cells = ["diverged"] * len(best) + [""]
         if ended:
-            texts = {k: spread(v[name]) if v[name] else NONE for k, v in values.items()}
+            texts = {k: metric.spread(v[name]) if v[name] else NONE for k, v in values.items()}
             cells = [
                 f"[bold green]{t}*[/]" if name == best[k] else f"{t} " for k, t in texts.items()
             ]

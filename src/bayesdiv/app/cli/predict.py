@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas import DataFrame
 
 from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.command import Command
@@ -70,7 +69,7 @@ def predict(settings: Namespace) -> None:
         note(f"rows that could not be read: {said}: {problems[first]}")
 
 
-def _added(columns: Mapping[str, Any], table: DataFrame, good: NDArray[np.bool_]) -> list[str]:
+def _added(columns: Mapping[str, Any], table: pd.DataFrame, good: NDArray[np.bool_]) -> list[str]:
     """Add columns for the good rows, and one for problems; a number follows a taken name."""
     added: list[str] = []
     for name in (*columns, "problem"):

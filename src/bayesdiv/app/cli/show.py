@@ -2,7 +2,6 @@
 
 import math
 from argparse import Namespace
-from dataclasses import fields
 from pathlib import Path
 
 from rich.markup import escape
@@ -11,7 +10,6 @@ from rich.table import Table
 from bayesdiv.app import calibrated, runs
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import output, print_metrics, say
-from bayesdiv.app.experiment import Training
 from bayesdiv.app.settings import outline, restore, result_of
 
 
@@ -31,7 +29,7 @@ def show(settings: Namespace) -> None:
     result, history = result_of(folder) if finished else {}, experiment.history
     best = min(history, key=lambda line: line.get("validation_nll", math.inf), default={})
     pictured = () if told["encoder"] is None else ("net", "pretrained")  # nothing to a table
-    names = [f.name for f in fields(Training) if f.name not in pictured]
+    training = {name: value for name, value in told["training"].items() if name not in pictured}
     rows = {
         "data": told["data"].get("data", ""),
         "target": told["target"],
@@ -40,7 +38,7 @@ def show(settings: Namespace) -> None:
         "network": str(experiment.recipe),
         "weights": f"{experiment.num_weights:,}",
         "divergence": told["divergence"],
-        **{name.replace("_", " "): told["training"][name] for name in names},
+        **{name.replace("_", " "): value for name, value in training.items()},
         "epochs done": len(history) if finished else f"{len(history)}, unfinished",
         f"best epoch{'' if finished else ' so far'}": result.get("best_epoch", best.get("epoch")),
         "calibration": calibrated.named(experiment.calibration) or "none",
