@@ -124,8 +124,6 @@ class Parts(NamedTuple):
         pairs = torch.stack([_mixed(each[at : at + 2]) for at in range(0, len(each), 2)])
         fine = each.isfinite().all(1)
         one = -((repeats * each)[fine].sum() / repeats[fine].sum()).item()
-        if len(each) == 1:
-            return one
         two = -((repeats[::2] * pairs).sum() / repeats[::2].sum()).item()
         return two - (one - two) * (1 - 2 / len(each))
 
