@@ -270,16 +270,17 @@ def busy(inputs: Inputs) -> bool:
     return sum(tensor.numel() for tensor in leaves(inputs) if on_cpu(tensor)) > BUSY
 
 
-def has_rules(model: nn.Module, inputs: Inputs, outputs: Outputs | None) -> bool:
-    """Whether `torch.vmap` can run a network over several draws: tried once, without a trace."""
+def settled_way(model: nn.Module, inputs: Inputs, outputs: Outputs | None) -> Over | None:
+    """`way` of a single network, where `torch.vmap` was tried if it must be: without a trace."""
     # Draws made one by one have other noise than draws made together: a first step must not differ.
-    if _known(model) is None:
-        means = tuple(module.loc for module in bayesian_modules(model))
-        back = _remembered(model, means[0])
-        draws(model, inputs, tuple(mean.expand(2, -1) for mean in means), None, outputs)
-        back()
-        _has_rules.setdefault(model, {}).setdefault(model.training, True)
-    return _known(model) is not False
+    means = tuple(module.loc for module in bayesian_modules(model))
+    over = way(model, inputs, single=means[0].dim() == 1)
+    if over is not None or _known(model):
+        return over
+    back = _remembered(model, means[0])
+    draws(model, inputs, tuple(mean.expand(2, -1) for mean in means), None, outputs)
+    back()
+    return None if _has_rules.setdefault(model, {}).setdefault(model.training, True) else Looped()
 
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout  # which torch brings
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -59,59 +60,37 @@ def owned(folder: Path) -> Iterator[Path]:
 
     It is made where there is none. What a killed owner left half written is removed.
     """
-    path = Path(folder) / LOCK
+    path, here = Path(folder) / LOCK, socket.gethostname()
     with reported(path.parent, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _taken(path)
+        lock = FileLock(path, timeout=0, thread_local=False)
+        # The lock of another machine cannot be seen, and may be held.
+        with suppress(Timeout):
+            if _owner(path).get("host", here) == here:
+                lock.acquire()
+    if not lock.is_locked:
+        owner, then = _owner(path), "wait for its end"
+        who = f"process {owner['pid']}" if owner.get("pid") else "another process"
+        if (host := owner.get("host", here)) != here:
+            who, then = f"{who} on {host}", f"{then}, remove {path} if it is gone,"
+        raise RunError(f"{path.parent} is being written by {who}: {then} or choose another folder")
     try:
+        with reported(path.parent, "written"):
+            path.write_text(json.dumps({"pid": os.getpid(), "host": here}))
         for leftover in path.parent.glob(".*.part"):
             leftover.unlink(missing_ok=True)
         yield path.parent
     finally:
         path.unlink(missing_ok=True)  # before it is given up: nobody else can hold this one
-        os.close(descriptor)
+        lock.release()
 
 
-def _taken(path: Path) -> int:
-    """The lock file, open and ours; opened again where its owner removed it meanwhile."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o644)
-        try:
-            _check_owner(path, descriptor)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                    me = {"pid": os.getpid(), "host": socket.gethostname()}
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, json.dumps(me).encode(), 0)
-                    return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _check_owner(path: Path, descriptor: int) -> None:
-    """Lock a folder, or refuse it: its owner is at work, or cannot be seen and may be."""
-    import fcntl  # on Unix alone
-
-    owner: dict[str, object] = {}
-    with suppress(ValueError, TypeError):
-        owner = dict(json.loads(os.pread(descriptor, 1000, 0) or b"{}"))
-    pid, host = owner.get("pid"), owner.get("host")
-    unseen = host not in (None, socket.gethostname())
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not unseen:
-            return  # nobody's, or left by an owner that was killed
-    except BlockingIOError:
-        pass
-    except OSError:  # a file system without locks
-        if pid is None:
-            return
-        unseen = True
-    who = f"process {pid}" + (f" on {host}" if unseen else "") if pid else "another process"
-    then = f"wait for its end, remove {path} if it is gone," if unseen else "wait for its end"
-    raise RunError(f"{path.parent} is being written by {who}: {then} or choose another folder")
+def _owner(path: Path) -> dict[str, object]:
+    """What the owner of a lock has written into it; nothing where that cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        check_file(path, 1000)
+        return dict(json.loads(path.read_bytes()))
+    return {}
 
 
 def write(path: Path, content: bytes) -> None:

@@ -17,18 +17,7 @@ from bayesdiv.compute.noise import MANY
 from bayesdiv.divergence import KL, Divergence, Estimator, joint
 from bayesdiv.divergence.estimators import Auto, Exact
 from bayesdiv.divergence.quadrature import Quadrature
-from bayesdiv.draws import (
-    Inputs,
-    Looped,
-    Outputs,
-    Over,
-    Weights,
-    draw_of,
-    draws,
-    has_rules,
-    leaves,
-    way,
-)
+from bayesdiv.draws import Inputs, Outputs, Over, Weights, draw_of, draws, leaves, settled_way
 from bayesdiv.likelihoods import Likelihood
 from bayesdiv.model.bayesian import Bayesian, bayesian_modules
 from bayesdiv.model.layout import LARGE
@@ -217,11 +206,11 @@ class Objective(nn.Module):
         given = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
         if parted or any(tensor.requires_grad for tensor in given):
             return []
-        over = way(model, x, single=loc.dim() == 1) if self.over is None else self.over
-        if over is None and self.samples > 1 and not has_rules(model, x, self.outputs):
-            over = Looped()
-        counts = [self.samples] if over is None else over.groups(self.samples)
-        return counts if len(counts) > 1 or self.samples == 1 else []
+        if self.samples == 1:
+            return [1]
+        over = settled_way(model, x, self.outputs) if self.over is None else self.over
+        counts = [] if over is None else over.groups(self.samples)
+        return counts if len(counts) > 1 else []
 
     def _in_turn(
         self, model: nn.Module, x: Inputs, y: Tensor, share: float, counts: list[int]
