@@ -126,7 +126,7 @@ def _cell(column: Column, results: list[Result]) -> str:
 
 
 class Difference(NamedTuple):
-    """Of two methods over the seeds that both have: its mean, a 95 % interval, what it says."""
+    """Of two methods over the seeds that both have: its mean, an interval, what it says."""
 
     mean: float
     low: float
@@ -142,9 +142,13 @@ class Difference(NamedTuple):
 
 
 def difference(
-    results: list[Result], method: str, other: str, metric: str | Column
+    results: list[Result], method: str, other: str, metric: str | Column, *, picked_from: int = 1
 ) -> Difference | None:
-    """Paired over seeds, with Student's interval; None with fewer than two seeds in common."""
+    """Paired over seeds, with Student's interval; None with fewer than two seeds in common.
+
+    The interval is of 95 %. If one of them was picked as the best of several on these same scores,
+    it is wider, so that it holds whichever is picked (Bonferroni).
+    """
     from scipy.stats import t
 
     read = metric.value if isinstance(metric, Column) else _test(metric)
@@ -158,7 +162,11 @@ def difference(
         return None
     gaps = [value[method, seed] - value[other, seed] for seed in seeds]
     mean = statistics.mean(gaps)
-    half = t.ppf(0.975, len(gaps) - 1) * statistics.stdev(gaps) / math.sqrt(len(gaps))
+    half = (
+        t.ppf(1 - 0.025 / picked_from, len(gaps) - 1)
+        * statistics.stdev(gaps)
+        / math.sqrt(len(gaps))
+    )
     return Difference(mean, mean - half, mean + half, len(gaps))
 
 
