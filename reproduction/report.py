@@ -96,7 +96,8 @@ WHY = {
     "algorithm_2": "samples learn as well as the exact rule; their extra time is less than half of "
     "the published one",
     "boundedness": "KL and JS-G are infinite from the start; samples miss the tails by chance",
-    "divergence_growth": "near the prior every JS divergence is weaker than KL",
+    "divergence_growth": "JS-G exceeds KL along the mean and for narrow variances, not for wide "
+    "ones; JS-A is bounded, so KL overtakes λ JS-A far from the prior",
     "monte_carlo_error": "the number depends on which of the two definitions of JS-G is meant",
     "regression_rmse": "our columns differ from the published ones by more than 10 %, and one "
     "schedule serves all losses",

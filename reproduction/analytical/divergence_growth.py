@@ -21,7 +21,7 @@ from bayesdiv.app import runs
 from reproduction import plots
 from reproduction.item import Effort, Tell, stamp
 from reproduction.pictures import save
-from reproduction.verdict import Verdict, checked, not_computed
+from reproduction.verdict import Badge, Verdict, checked, not_computed, together
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -185,7 +185,10 @@ def _reach(across: Sequence[float], above: Sequence[bool]) -> str:
 
 
 def verdict(results: Path) -> Verdict:
-    """Whether both JS divergences exceed KL away from the prior, as the paper says."""
+    """Whether both JS divergences exceed KL as q leaves p, as the paper says.
+
+    JS-G must do so for every mean and towards narrow variances, λ JS-A along both axes.
+    """
     if missing(results):
         return not_computed("nothing is computed yet")
     told = runs.read_json(results / PLACE)
@@ -205,6 +208,13 @@ def verdict(results: Path) -> Verdict:
         f"σ_q² {words['variance', 'JSA']}; beyond, KL is larger"
     )
     everywhere = all(all(above) for above in holds.values())
-    mean_and_narrow = all(holds["mean", "JSG"]) and holds["variance", "JSG"][0]
-    places = sum(map(len, holds.values()))
-    return checked(everywhere or mean_and_narrow, everywhere, sentence, places)
+    grows = {
+        "JSG": all(holds["mean", "JSG"]) and holds["variance", "JSG"][0],
+        "JSA": all(holds["mean", "JSA"]) and all(holds["variance", "JSA"]),
+    }
+    return Verdict(
+        together(Badge.YES if own else Badge.NO for own in grows.values()),
+        Badge.YES if everywhere else Badge.NO,
+        sentence,
+        count=sum(map(len, holds.values())),
+    )

@@ -10,7 +10,7 @@ from scipy import integrate, optimize, stats
 from bayesdiv.app import runs
 from figures import assert_drawn
 from reproduction.analytical import divergence_growth as item
-from reproduction.verdict import Outcome
+from reproduction.verdict import Badge, Outcome
 
 COMMITTED = Path(__file__).parents[2] / "results"
 
@@ -85,6 +85,26 @@ def test_js_g_exceeds_kl_for_every_mean_but_for_no_posterior_wider_than_the_prio
     pairs = zip(told["variance"]["across"], item._above(told, "variance", "JSG"), strict=True)
     assert not any(here for variance, here in pairs if variance >= 0.1)
     assert item.verdict(COMMITTED).outcome is Outcome.PARTLY
+
+
+@pytest.mark.parametrize(
+    ("factors", "direction"),
+    [
+        ({}, Badge.PARTLY),
+        ({"JSA": 0.0}, Badge.PARTLY),
+        ({"JSG": 0.0}, Badge.NO),
+        ({"JSG": 0.0, "JSA": 1e6}, Badge.PARTLY),
+        ({"JSA": 1e6}, Badge.YES),
+        ({"JSG": 0.0, "JSA": 0.0}, Badge.NO),
+    ],
+)
+def test_both_losses_must_grow_faster_than_kl(factors, direction, tmp_path):
+    told = runs.read_json(COMMITTED / item.PLACE)
+    for axis in ("mean", "variance"):
+        for name, factor in factors.items():
+            told[axis][name] = [factor * value for value in told[axis][name]]
+    runs.write_json(tmp_path / item.PLACE, told)
+    assert item.verdict(tmp_path).direction is direction
 
 
 def test_a_closed_form_far_from_integration_is_not_reproduced(tmp_path):

@@ -179,7 +179,12 @@ REASONS = {
         and compared(v, "extra time of JS-A by samples").high < algorithm_2.PUBLISHED / 2
     ),
     "boundedness": lambda v: "KL and JS-G are infinite at all 101 scales" in v.sentence,
-    "divergence_growth": lambda v: "beyond, KL is larger" in v.sentence,
+    "divergence_growth": lambda v: (
+        v.direction is Badge.PARTLY
+        and "JS-G exceeds KL for μ_q everywhere and σ_q² to 0.0115;" in v.sentence
+        and "20 × JS-A exceeds KL for μ_q from -1.62 to 1.62 and σ_q² to 1.2;" in v.sentence
+        and "beyond, KL is larger" in v.sentence
+    ),
     "monte_carlo_error": lambda v: "495 samples for JS-G and 124 for the weighted" in v.sentence,
     "regression_rmse": lambda v: v.size is Badge.NO and "32 equal searches" in v.missing[0],
     "regression_nll": lambda v: v.size is Badge.NO and "32 equal searches" in v.missing[0],
