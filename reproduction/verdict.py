@@ -3,6 +3,8 @@
 Comparisons are those of `reproduction.intervals`. A claim has two badges: *direction*, whether the
 interval excludes 0 on the side that the paper names, and *size*, whether the interval lies within a
 factor of two of the published figure. A run that diverged is the worst result, never a missing one.
+Where some parts of a claim hold, each of them must do so in an interval that covers all parts at
+once (Bonferroni), or chance alone would make most claims hold in part.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from reproduction.intervals import Interval, Standing, standing
+from reproduction.intervals import CONFIDENCE, Interval, Standing, standing
 
 FACTOR = 2.0
 """An effect within this factor of the published one has the published size."""
@@ -60,6 +62,7 @@ class Comparison(NamedTuple):
         factor: from the interval's unit to that.
         size: ends of what counts as the published size; None is within `FACTOR` of it.
         margin: within which two are level.
+        confidence: of the interval; more than 95 % where the best of several was picked.
     """
 
     name: str
@@ -69,6 +72,11 @@ class Comparison(NamedTuple):
     factor: float = 100.0
     size: tuple[float, float] | None = None
     margin: float = 0.0
+    confidence: float = CONFIDENCE
+
+    def surely(self, parts: int) -> Badge:
+        """The direction by an interval that allows for so many parts of a claim."""
+        return self._replace(interval=self.interval.widened(parts, self.confidence)).direction_badge
 
     @property
     def standing(self) -> Standing:
@@ -111,8 +119,10 @@ class Comparison(NamedTuple):
     def text(self) -> str:
         """Name, figures, standing and what was published."""
         theirs = ""
+        if self.confidence != CONFIDENCE:
+            theirs = f", {100 * self.confidence:.1f} % interval"
         if self.published is not None:
-            theirs = f"; published {self.factor * self.published:+.{self._digits}f}"
+            theirs += f"; published {self.factor * self.published:+.{self._digits}f}"
         return f"{self.name} {self.figures} ({self.standing.value}{theirs})"
 
 
@@ -160,7 +170,9 @@ class Verdict:
 
 
 def together(badges: Iterable[Badge]) -> Badge:
-    """The badge of a claim with several parts, all of which must hold.
+    """The badge of a claim with several parts, all of which must hold, computed without sampling.
+
+    The parts of a size go together like this too.
 
     Examples:
         >>> together([Badge.YES, Badge.NO]), together([Badge.UNDECIDED, Badge.NO])
@@ -172,6 +184,26 @@ def together(badges: Iterable[Badge]) -> Badge:
     if all(badge is Badge.YES for badge in known):
         return Badge.YES
     if Badge.YES in known or Badge.PARTLY in known:
+        return Badge.PARTLY
+    return Badge.NO if Badge.NO in known else Badge.UNDECIDED
+
+
+def sampled(badges: Iterable[Badge], surely: Iterable[Badge]) -> Badge:
+    """The direction of a claim whose parts were sampled.
+
+    Args:
+        badges: of each part alone: yes where all of them are.
+        surely: of each part by an interval that allows for their number: partly where one is yes.
+
+    Examples:
+        >>> one, none = [Badge.YES, Badge.UNDECIDED], [Badge.UNDECIDED] * 2
+        >>> sampled(one, one), sampled(one, none)
+        (<Badge.PARTLY: 'partly'>, <Badge.UNDECIDED: 'undecided'>)
+    """
+    known = list(badges)
+    if all(badge is Badge.YES for badge in known):
+        return Badge.YES
+    if Badge.YES in surely:
         return Badge.PARTLY
     return Badge.NO if Badge.NO in known else Badge.UNDECIDED
 
@@ -194,9 +226,13 @@ def judged(
     """
     if not claims:
         return not_computed("there are no runs of KL and the others in common yet", missing)
-    unknown = [Badge.UNDECIDED] * ((wanted or len(claims)) - len(claims))
+    count = max(wanted or 0, len(claims))
+    unknown = [Badge.UNDECIDED] * (count - len(claims))
     return Verdict(
-        together([*(one.direction_badge for one in claims), *unknown]),
+        sampled(
+            [*(one.direction_badge for one in claims), *unknown],
+            [one.surely(count) for one in claims],
+        ),
         together(one.size_badge for one in claims),
         "; ".join([*(one.text for one in claims), *beside]),
         tuple(claims),

@@ -66,6 +66,8 @@ class World:
         seconds: per epoch, by contender.
         settings: what a search found.
         columns: from (data, contender, key) to the values of 20 splits.
+        rows: how many test rows are answered, row by row, the same rows in every fold; 0 is none.
+        kept: in how many folds the answers are kept.
     """
 
     means: Callable[[Where], dict[str, float]]
@@ -75,6 +77,9 @@ class World:
     seconds: dict[str, float] = field(default_factory=dict)
     settings: dict[str, Setting] = field(default_factory=dict)
     columns: Callable[[str, str, str], list[float | None]] | None = None
+    rows: int = 0
+    kept: int = FOLDS
+    _suits: dict[tuple[Any, ...], np.ndarray] = field(default_factory=dict)
 
     def run(self, where: Where) -> dict[str, Any]:
         shared = np.random.default_rng([where.fold, int(100 * (where.noise or 0))])
@@ -82,7 +87,31 @@ class World:
         for key, mean in (BASE | self.means(where)).items():
             noise = shared.normal() + self.rng.normal()
             values[key] = mean + self.scale * SPREADS[key] * noise
-        return as_run(where, values, self.diverged(where))
+        told = as_run(where, values, self.diverged(where))
+        if self.rows:
+            self._answer(told, where, values)
+        return told
+
+    def _answer(self, told: dict[str, Any], where: Where, values: dict[str, float]) -> None:
+        """Answer every test row; some rows suit a contender, in all folds alike."""
+        key = (where.experiment, where.contender, where.noise, where.tag)
+        if key not in self._suits:
+            self._suits[key] = 0.25 * self.rng.normal(size=self.rows)
+        best, final = told["at_best"]["test"]["mean"], told["at_end"]["test"]["mean"]
+        told["sizes"]["test"] = self.rows
+        for mean, name, share in (
+            (best, "right", values["accuracy"]),
+            (best, "found", 1 - values["missed"]),
+            (final, "right", values["final"]),
+        ):
+            bits = self.rng.random(self.rows) < share + self._suits[key]
+            if name == "found":
+                found = int(bits.sum())
+                mean["confusion"] = [[1, 0], [self.rows - found, found]]
+            else:
+                mean["accuracy"] = float(bits.mean())
+            if where.fold <= self.kept:
+                mean[name] = np.packbits(bits).tobytes().hex()
 
 
 def as_run(where: Where, values: dict[str, float], diverged: bool) -> dict[str, Any]:
@@ -96,6 +125,7 @@ def as_run(where: Where, values: dict[str, float], diverged: bool) -> dict[str, 
     alpha = 0.3 if "js" in where.contender else None
     return {
         "fold": where.fold,
+        "tag": where.tag,
         "noise": where.noise,
         "diverged": diverged,
         "best_epoch": 1,
@@ -161,20 +191,31 @@ def _tables(world: World) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def null(seed: int) -> World:
-    """No loss differs from another, and a search finds whatever it happens to."""
+def null(seed: int, *, level: bool = True) -> World:
+    """No loss differs from another, and a search finds whatever it happens to.
+
+    All folds are tested on the same rows; 1 to 5 of them keep their answers.
+
+    Args:
+        seed: of everything.
+        level: whether the JS losses are as good and as fast as KL; else they are worse by the
+            margin within which a rule calls them level.
+    """
     rng = np.random.default_rng(seed)
     splits = rng.normal(size=20)
 
     def columns(data, name, key):
-        return (3 + 0.6 * splits + 0.2 * rng.normal(size=20)).tolist()
+        worse = 0.0 if level or not name.startswith("js") else {"rmse": 0.3, "nll": 0.15}[key]
+        return (3 + worse + 0.6 * splits + 0.2 * rng.normal(size=20)).tolist()
 
     settings = {}
     for name in SEARCHES:
         tried = list(candidates(None, name, count=33).values())[1:]
         settings[name] = tried[rng.integers(len(tried))]
     seconds = dict.fromkeys(("kl", "js_g", "js_a"), 10.0)
-    return World(lambda where: {}, 1.0, rng, seconds=seconds, settings=settings, columns=columns)
+    seconds["js_g"] *= 1 if level else 1.1
+    found = {"seconds": seconds, "settings": settings, "columns": columns}
+    return World(lambda where: {}, 1.0, rng, rows=500, kept=1 + seed % FOLDS, **found)
 
 
 SWAPPED = {"kl": "js_a", "js_a": "kl", "js_g": "kl", "deterministic": "js_a"}

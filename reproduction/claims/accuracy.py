@@ -12,6 +12,7 @@ from reproduction.images.drawing import demand
 from reproduction.images.plans import NOISE
 from reproduction.images.running import Requirement
 from reproduction.images.training_curves import PUBLISHED
+from reproduction.intervals import CONFIDENCE, corrected
 from reproduction.verdict import Comparison, Verdict, judged
 
 CLAIMED = PUBLISHED["js_a"] / PUBLISHED["kl"] - 1
@@ -26,11 +27,13 @@ def comparisons(results: Path) -> list[Comparison]:
     found = []
     for name in (*JS, "lambda_kl"):
         # The better of two is chosen by its mean: an interval of 97.5 % allows for that.
-        gained = ahead(told.get(name, ()), kl, confidence=0.975 if name in JS else 0.95)
+        confidence = corrected(CONFIDENCE, len(JS)) if name in JS else CONFIDENCE
+        gained = ahead(told.get(name, ()), kl, confidence=confidence)
         if gained is not None:
             share = gained.times(1 / average(kl, ACCURACY))
             theirs = CLAIMED if name in JS else None
-            found.append(Comparison(f"{title(name)} over KL", share, theirs, unit="%"))
+            said = f"{title(name)} over KL"
+            found.append(Comparison(said, share, theirs, unit="%", confidence=confidence))
     best = sorted(found, key=lambda one: (one.published is None, -one.interval.mean))
     return best if found and best[0].published is not None else []
 

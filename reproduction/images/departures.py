@@ -11,7 +11,7 @@ def departures(run: Mapping[str, Any]) -> list[str]:
 
     Examples:
         >>> departures({"data": "cifar10", "protocol": {"pixels": 64, "epochs": 50}})
-        ['224 pixels (64)', 'ImageNet start (random)', 'TPE (even spread)', 'bootstrap of rows']
+        ['224 pixels (64)', 'ImageNet start (random)', 'TPE (even spread)']
     """
     protocol, data, found = run["protocol"], run["data"], []
     if data == "synthetic":
@@ -22,8 +22,10 @@ def departures(run: Mapping[str, Any]) -> list[str]:
         found.append(f"{EPOCHS} epochs ({protocol['epochs']})")
     if data == "histopathology" and sum(run["sizes"].values()) < PATCHES:
         found.append(f"{PATCHES:,} patches ({sum(run['sizes'].values()):,})")
-    found += ["ImageNet start (random)", "TPE (even spread)"]
+    return [*found, "ImageNet start (random)", "TPE (even spread)"]
+
+
+def keeps_rows(run: Mapping[str, Any]) -> bool:
+    """Whether a run keeps which test rows it called right: what the bootstrap of rows needs."""
     best = run.get("at_best")
-    if best is None or "right" not in best["test"]["mean"]:
-        found.append("bootstrap of rows")
-    return found
+    return best is not None and "right" in best["test"]["mean"]

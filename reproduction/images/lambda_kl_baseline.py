@@ -17,6 +17,7 @@ from reproduction.images.drawing import (
 from reproduction.images.plans import NOISE
 from reproduction.images.running import Requirement
 from reproduction.images.training_curves import PUBLISHED
+from reproduction.intervals import CONFIDENCE, corrected
 from reproduction.verdict import Comparison, Verdict, judged
 
 SHOWN = (*THREE, "lambda_kl")
@@ -44,10 +45,12 @@ def verdict(results: Path) -> Verdict:
     told = everyone(results, CURVES.experiment, CURVES.contenders, CURVES.noise)
     tuned = told.get("lambda_kl", [])
     claims = over_kl(told, {"lambda_kl": PUBLISHED["lambda_kl"] - PUBLISHED["kl"]})
-    over = {name: ahead(told.get(name, ()), tuned, confidence=0.975) for name in JS}
+    confidence = corrected(CONFIDENCE, len(JS))
+    over = {name: ahead(told.get(name, ()), tuned, confidence=confidence) for name in JS}
     known = {name: gained for name, gained in over.items() if gained is not None}
     if known:
         best = max(known, key=lambda name: known[name].mean)
         theirs = PUBLISHED["js_a"] - PUBLISHED["lambda_kl"]
-        claims.append(Comparison(f"{title(best)} over λKL", known[best], theirs))
+        said = f"{title(best)} over λKL"
+        claims.append(Comparison(said, known[best], theirs, confidence=confidence))
     return judged(claims, wanted=2, missing=NEEDS.lacks(results))

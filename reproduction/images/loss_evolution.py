@@ -11,7 +11,7 @@ from reproduction.images.running import Requirement
 from reproduction.verdict import Comparison, Verdict, judged
 
 CURVES = Curves("Histopathology", "histopathology", THREE)
-NEEDS = Requirement(("histopathology-folds",), THREE)
+NEEDS = Requirement(("histopathology-folds",), THREE, measures=("NLL",))
 
 
 def draw(results: Path, out: Path) -> list[Path]:

@@ -6,7 +6,7 @@ A stopped plan resumes with the files that are missing.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ import torch
 from bayesdiv.app import runs
 from reproduction.contenders import CONTENDERS
 from reproduction.images.data import TOYS, parts
-from reproduction.images.departures import departures
+from reproduction.images.departures import departures, keeps_rows
 from reproduction.images.plans import Job, Plan, needed, plan, toy
-from reproduction.images.results import FOLDER, Place, absent
+from reproduction.images.results import FOLDER, SEEDS, Place, absent, found
 from reproduction.images.training import run
 from reproduction.item import Effort, Tell
 from reproduction.pool import finished
@@ -166,9 +166,9 @@ def execute(
         _check_kind(whole, results)
 
     def jobs(name: str) -> list[Job]:
-        found = missing(plans[name].jobs(results), results)
-        tell(f"{name}: {len(found)} runs to do")
-        return found
+        left = missing(plans[name].jobs(results), results)
+        tell(f"{name}: {len(left)} runs to do")
+        return left
 
     queue = Queue(
         {name: partial(jobs, name) for name in plans},
@@ -212,6 +212,10 @@ def _in_words(told: Mapping[str, Any]) -> str:
     )
 
 
+ROW_BY_ROW = "accuracy"
+"""What runs keep for every test row, false negatives included. Of all else they keep a mean."""
+
+
 @dataclass(frozen=True)
 class Requirement:
     """The runs that a table or figure is made of; its `missing` and `compute` are the item's.
@@ -220,6 +224,7 @@ class Requirement:
         plans: names of the plans that they belong to.
         contenders: those losses of the plans that are shown.
         beyond: further plans, all of whose losses are shown: the paper does not ask for them.
+        measures: what is judged on test rows that folds share.
 
     Examples:
         >>> Requirement(("cifar100",), ("kl",)).missing(Path("nowhere"))
@@ -229,6 +234,7 @@ class Requirement:
     plans: tuple[str, ...]
     contenders: tuple[str, ...] = tuple(CONTENDERS)
     beyond: tuple[str, ...] = ()
+    measures: tuple[str, ...] = (ROW_BY_ROW,)
 
     def places(self, results: Path) -> list[Place]:
         """Where the results of the paper's plan are to lie."""
@@ -243,15 +249,38 @@ class Requirement:
     def lacks(self, results: Path) -> list[str]:
         """What of the paper's plan was not done: runs, and how those that were done differ."""
         places = self.places(results)
-        there = [place.path(results) for place in places if place.path(results).exists()]
-        first = {path.parents[1]: path for path in reversed(there)}
-        told = [each for path in first.values() for each in departures(runs.read_json(path))]
+        there = found(places, results)
+        told = [each for run in there.values() for each in departures(run)]
         gone = len(places) - len(there)
-        return [*([f"{gone} of {len(places)} runs"] if gone else []), *dict.fromkeys(told)]
+        left = [f"{gone} of {len(places)} runs"] if gone else []
+        kept = _rows_kept(there, results) if ROW_BY_ROW in self.measures else []
+        whole = [each for each in self.measures if each != ROW_BY_ROW]
+        if whole and any(run.get("at_best") for run in there.values()):
+            kept.append(f"bootstrap of rows for {' and '.join(whole)}")
+        return [*left, *dict.fromkeys(told), *kept]
 
     def compute(self, results: Path, effort: Effort, tell: Tell) -> None:
         """Train what is missing: minutes on a GPU, hours or days on a CPU."""
         compute(results, (*self.plans, *self.beyond), effort, tell)
+
+
+def _rows_kept(there: Mapping[Place, Mapping[str, Any]], results: Path) -> list[str]:
+    """Of how many folds no seed keeps its answers, so that the bootstrap of rows lacks them."""
+    tested = {place: run for place, run in there.items() if run.get("at_best") is not None}
+    seeds = {
+        place: found([replace(place, tag=_seeded(place, seed)) for seed in SEEDS], results)
+        for place, run in tested.items()
+        if not keeps_rows(run)
+    }
+    kept = len(tested) - len(seeds)
+    kept += sum(any(map(keeps_rows, further.values())) for further in seeds.values())
+    if kept == len(tested):
+        return []
+    return [f"bootstrap of rows ({kept} of {len(tested)} folds)"]
+
+
+def _seeded(place: Place, seed: str) -> str:
+    return "-".join(filter(None, (place.tag, seed)))
 
 
 def compute(results: Path, names: Sequence[str], effort: Effort, tell: Tell) -> None:

@@ -21,7 +21,7 @@ def verdict(results: Path) -> Verdict:
     """Whether the search gives JS-A a strength above 1, and the settings of the paper's table.
 
     Alpha agrees within 0.1, the strength within a factor of ten, the learning rate within a factor
-    of three.
+    of three. A strength above 1 decides something only if the rest of JS-A's setting agrees too.
     """
     (theirs,) = read_settings("paper_histopathology")
     return tuned_cifar10.judge(results, SEARCH, theirs, ["TPE (even spread)"])

@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from reproduction.contenders import JS, THREE, title
-from reproduction.intervals import CONFIDENCE, Interval, student
+from reproduction.intervals import CONFIDENCE, Interval, Standing, corrected, student
 from reproduction.published import Spread
 from reproduction.regression import results as regression_results
 from reproduction.regression.halving import LOSSES
-from reproduction.verdict import Badge, Comparison, Verdict, not_computed, together
+from reproduction.verdict import Badge, Comparison, Verdict, not_computed, sampled, together
 
 Table = Mapping[str, Mapping[str, Spread]]
 Found = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -48,7 +48,8 @@ def verdict(results: Path, key: str, published: Table) -> Verdict:
     that the loss is worse than KL by the margin (10 % of the RMSE, or 0.15 nats). Better: it is
     ahead of KL on at least one row, with intervals for twelve comparisons at once (Bonferroni). The
     size: each of the columns KL, JS-G and JS-A lies within the margin of the published one on five
-    rows. The published tables pass this rule.
+    rows. The published tables pass this rule. If not all three parts hold, each counts only by
+    intervals that allow for three.
     """
     found = regression_results.found(results)
     rows = [data for data in published if set(THREE) <= found[data].keys()]
@@ -56,17 +57,23 @@ def verdict(results: Path, key: str, published: Table) -> Verdict:
         return not_computed("no row of the table is complete", lacks(found))
     near = {name: _near(found, rows, key, name, published) for name in THREE}
     claims = leads(found, rows, key, "kl")
-    goods = [_as_good(found, rows, key, name) for name in JS]
-    better = any(one.direction_badge is Badge.YES for one in claims)
+    parts, surely = (_parts(found, rows, key, count) for count in (1, len(JS) + 1))
     enough = [count >= len(published) - 1 for count in near.values()]
     sizes = [Badge.YES if met else Badge.NO for met in enough]
     return Verdict(
-        together([*goods, Badge.YES if better else Badge.UNDECIDED]),
+        sampled(parts, surely),
         together(sizes),
         _sentence(found, rows, key, claims, near),
         tuple(sorted(claims, key=attrgetter("rank"), reverse=True)),
         missing=lacks(found),
     )
+
+
+def _parts(found: Found, rows: Sequence[str], key: str, count: int) -> list[Badge]:
+    """Whether each JS loss is as good as KL and one is better, by intervals for so many parts."""
+    goods = [_as_good(found, rows, key, name, count) for name in JS]
+    better = any(one.surely(count) is Badge.YES for one in leads(found, rows, key, "kl"))
+    return [*goods, Badge.YES if better else Badge.UNDECIDED]
 
 
 def lacks(found: Found) -> tuple[str, ...]:
@@ -79,7 +86,7 @@ def lacks(found: Found) -> tuple[str, ...]:
 
 def leads(found: Found, rows: Sequence[str], key: str, base: str) -> list[Comparison]:
     """Both JS losses against a base on each row, with intervals for all of them at once."""
-    confidence = 1 - (1 - CONFIDENCE) / (len(rows) * len(JS))
+    confidence = corrected(CONFIDENCE, len(rows) * len(JS))
     scale = SCALES[key]
     return [
         Comparison(
@@ -87,6 +94,7 @@ def leads(found: Found, rows: Sequence[str], key: str, base: str) -> list[Compar
             lead(found[data], name, base, key, confidence),
             unit=scale.unit,
             factor=100.0 if scale.relative else 1.0,
+            confidence=confidence,
         )
         for data in rows
         for name in JS
@@ -115,10 +123,10 @@ def _difference(own: float | None, theirs: float | None) -> float:
     return theirs - own
 
 
-def _as_good(found: Found, rows: Sequence[str], key: str, name: str) -> Badge:
+def _as_good(found: Found, rows: Sequence[str], key: str, name: str, parts: int) -> Badge:
     """Whether a JS loss is not worse than KL by the margin on half of the rows."""
-    margin = SCALES[key].margin
-    every = [lead(found[data], name, "kl", key, CONFIDENCE) for data in rows]
+    margin, confidence = SCALES[key].margin, corrected(CONFIDENCE, parts)
+    every = [lead(found[data], name, "kl", key, confidence) for data in rows]
     good = sum(interval.low > -margin for interval in every)
     worse = sum(interval.high < -margin for interval in every)
     if 2 * good >= len(rows):
@@ -148,7 +156,7 @@ def _sentence(
     near: Mapping[str, int],
 ) -> str:
     ahead = [one for one in claims if one.direction_badge is Badge.YES]
-    behind = [one for one in claims if one.standing.value == "behind"]
+    behind = [one for one in claims if one.standing is Standing.BEHIND]
     said = [
         f"{len(ahead)} of {len(claims)} comparisons with KL ahead, {len(behind)} behind",
         *(one.text for one in ahead),
@@ -160,6 +168,10 @@ def _sentence(
         tuned = leads(found, rows, key, "lambda_kl")
         over = sum(one.direction_badge is Badge.YES for one in tuned)
         best = max(tuned, key=attrgetter("rank"))
-        said.append(f"{over} of {len(tuned)} comparisons with the tuned λKL ahead")
+        behind = [one for one in tuned if one.standing is Standing.BEHIND]
+        said.append(
+            f"{over} of {len(tuned)} comparisons with the tuned λKL ahead, {len(behind)} behind"
+        )
         said.append(f"the best of them {best.text}")
+        said += [one.text for one in behind]
     return "; ".join(said)

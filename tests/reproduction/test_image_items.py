@@ -218,6 +218,69 @@ def test_unseen_patients_stand_beside_the_random_split(results, tmp_path):
     assert written.exists()
 
 
+def test_every_pair_of_runs_counts_and_a_tie_is_not_ahead():
+    def runs_of(*values):
+        return [
+            {"fold": 1 + n % 5, "seed": n, "diverged": False}
+            | {"at_best": {"test": {"mean": {"accuracy": value}}}}
+            for n, value in enumerate(values)
+        ]
+
+    kl = runs_of(*[0.5] * 15)
+    told = {"kl": kl, "js_g": runs_of(*[0.6] * 14, 0.5), "js_a": runs_of(*[0.6] * 14)[::-1]}
+    won = item("histopathology")._won
+    assert won(told, "js_g") == (14, 15)  # the mean of every fold is ahead
+    assert won(told, "js_a") == (14, 14)
+
+
+@pytest.mark.skipif(not COMMITTED.is_dir(), reason="results/ is not beside the tests")
+def test_runs_ahead_are_counted_one_by_one():
+    verdict = item("histopathology").verdict(COMMITTED.parent)
+    assert "JS-G ahead in 14 of 15 runs; JS-A ahead in 15 of 15 runs" in verdict.sentence
+    assert verdict.size is Badge.PARTLY
+
+
+def test_folds_without_answers_are_counted_in_every_run(results):
+    def keep(told, kept=True):
+        told["at_best"]["test"]["mean"].pop("right", None)
+        if kept:
+            told["at_best"]["test"]["mean"]["right"] = "00"
+
+    def lacks():
+        missing = item("confusion").verdict(results).missing
+        return [lack for lack in missing if lack.startswith("bootstrap")]
+
+    for name in ("kl", "js_g", "js_a"):
+        for path in (results / FOLDER / "histopathology").glob(f"{name}-seed*/*.json"):
+            path.unlink()
+        for fold in (1, 2):
+            change(results, Place("histopathology", name, fold), keep)
+    assert lacks() == []
+    last = Place("histopathology", "js_a", 2)  # not the first run of the item, nor of its folder
+    change(results, last, lambda told: keep(told, kept=False))
+    assert lacks() == ["bootstrap of rows (5 of 6 folds)"]
+    further = Place("histopathology", "js_a", 2, tag="seed2").path(results)
+    further.parent.mkdir(exist_ok=True)
+    shutil.copy(Place("histopathology", "js_a", 1).path(results), further)
+    assert lacks() == []
+
+
+def test_a_strength_above_1_of_a_single_search_decides_nothing(monkeypatch):
+    module = item("tuned_cifar10")
+    (theirs,) = [row for row in read_settings("paper_cifar10") if row["noise"] == 0.9]
+    every = {n: Setting(n, **g) for n, g in theirs.items() if n in ("kl", "js_g", "js_a")}
+    for changed, direction in (
+        ({}, Badge.YES),
+        ({"alpha": 0.9}, Badge.UNDECIDED),
+        ({"strength": 2.0}, Badge.UNDECIDED),
+        ({"strength": 0.5}, Badge.NO),
+    ):
+        found = every | {"js_a": replace(every["js_a"], **changed)}
+        monkeypatch.setattr(module, "tuned", lambda results, experiment, found=found: found)
+        monkeypatch.setattr(module, "searched", lambda results, experiment: {"kl": [{}]})
+        assert module.verdict(Path("nowhere")).direction is direction
+
+
 def test_false_negatives_are_a_share_of_those_of_kl(results):
     counts = {"kl": (100, 100), "js_g": (88, 89), "js_a": (87, 87)}
     matrices = {n: [[[900, 0], [c, 300 - c]] for c in each] for n, each in counts.items()}

@@ -35,6 +35,7 @@ from reproduction.images.results import Place
 from reproduction.images.running import Machine, Queue
 from reproduction.images.searching import candidates, refined
 from reproduction.images.training import Training, build, run
+from reproduction.intervals import row_variance
 
 CPU = torch.device("cpu")
 TINY = Protocol(
@@ -571,6 +572,47 @@ def test_answers_per_row_widen_the_interval_by_the_bootstrap_of_the_rows():
     assert found.high - found.mean == pytest.approx(
         stats.t.ppf(0.975, 1) * math.sqrt(variance), rel=0.02
     )
+
+
+def answered(fold, bits):
+    run_ = told(fold, bits.mean())
+    if bits.size == 100:
+        run_["at_best"]["test"]["mean"]["right"] = np.packbits(bits).tobytes().hex()
+    return run_
+
+
+def test_folds_that_keep_answers_stand_for_those_that_do_not():
+    """Two of four folds keep them, one of these with two seeds, whose answers are averaged."""
+    rng = np.random.default_rng(1)
+    right = rng.random((6, 100)) < 0.5
+    kl = [answered(fold, right[0]) for fold in (1, 2)] + [told(3, 0.5), told(4, 0.52)]
+    js = [answered(fold, right[fold]) for fold in (1, 2)] + [told(3, 0.6), told(4, 0.5)]
+    js.append(answered(1, right[3]))
+    found = comparing.ahead(js, kl)
+    seeds = right[[1, 3]].mean(0) - right[0], right[2].astype(float) - right[0]
+    own = comparing.by_fold(js, comparing.ACCURACY), comparing.by_fold(kl, comparing.ACCURACY)
+    differences = [own[0][fold] - own[1][fold] for fold in (1, 2, 3, 4)]
+    variance = np.var(differences, ddof=1) / 4 + row_variance(np.stack(seeds), 4)
+    wanted = stats.t.ppf(0.975, 3) * math.sqrt(variance)
+    assert found.high - found.mean == pytest.approx(wanted)
+    none = comparing.ahead(js[2:4], kl[2:4])
+    assert none.high - none.mean == pytest.approx(stats.t.ppf(0.975, 1) * 0.06)
+    patients = [run_ | {"tag": "by-patient"} for run_ in js]
+    assert comparing.of_rows(patients, kl, [1, 2, 3, 4], comparing.ACCURACY) == 0.0
+
+
+def fitted(fold, nll, diverged=False):
+    run_ = told(fold, 0.5)
+    return run_ | {"history": [{"nll": nll}], "best_epoch": 1, "diverged": diverged}
+
+
+@pytest.mark.parametrize(("lost", "ahead"), [("kl", False), ("js_g", False), (None, True)])
+def test_a_diverged_run_never_makes_the_claim_on_the_training_nll_true(lost, ahead):
+    js = [fitted(fold, 0.4 + fold / 1000, lost == "js_g") for fold in range(1, 6)]
+    kl = [fitted(fold, 0.3, lost == "kl") for fold in range(1, 6)]
+    found = comparing.ahead(js, kl, comparing.TRAINING_NLL)
+    assert (found.low > 0) is ahead
+    assert (found.high < 0) is not ahead
 
 
 def test_the_divergence_of_alpha_zero_is_kl():

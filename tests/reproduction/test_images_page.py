@@ -324,40 +324,52 @@ def missed(runs):
 
 def test_figures_in_the_text_of_the_page_are_what_the_results_give():
     text = " ".join(PAGE.read_text().split())
-    kl, js_g, js_a, tuned = (
-        accuracy(read("cifar10", name, 0.9)) for name in ("kl", "js_g", "js_a", "lambda_kl")
-    )
-    first, second = above(js_a, kl), above(js_g, kl)
+    first, second, own = (lead(name, "kl", 0.9) for name in ("js_a", "js_g", "lambda_kl"))
     told = f"JS-A is {first[0]} points above KL {first[1]}, JS-G {' '.join(second)}; the paper"
     assert told in text
-    own = above(tuned, kl)
     assert f"λKL is {own[0]} points above KL {own[1]}, and no JS loss" in text
+    kept = {len(folds_with_rows("cifar10", name, 0.9)) for name in BAYESIAN}
+    assert kept == {2}
+    assert "by the answers that two of the five folds kept" in text
     sizes = read("histopathology", "kl")[0]["sizes"]
     assert f"{sum(sizes.values()):,} of the 277,524 patches" in text
     assert f"trains on {sizes['train']:,}, validates on {sizes['validation']:,}" in text
     assert f"{len(list(RESULTS.rglob('*.json')))} runs" in text
 
 
-def lead(name, other, noise):
-    """How far a loss is above another on test images, on the folds that both have."""
-    runs = [read("cifar10", each, noise) for each in (name, other)]
-    shared = set.intersection(*({run["fold"] for run in each} for each in runs))
-    kept = ([run for run in each if run["fold"] in shared] for each in runs)
-    return above(*map(accuracy, kept))
+def folds_with_rows(experiment, name, noise=None):
+    runs = read(experiment, name, noise)
+    return [run["fold"] for run in runs if "right" in run["at_best"]["test"]["mean"]]
+
+
+def lead(name, other, noise, folds=range(1, 6)):
+    """How far a loss is above another on test images, with the interval of the report."""
+    mean, low, high, _ = ahead(*(read("cifar10", each, noise, folds) for each in (name, other)))
+    return f"{100 * mean:.2f}", f"[{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def test_the_mean_of_a_lead_is_that_of_its_folds():
+    one, other = (accuracy(read("cifar10", name, 0.9)) for name in ("js_a", "kl"))
+    assert lead("js_a", "kl", 0.9)[0] == above(one, other)[0]
 
 
 def test_leads_at_less_noise_are_what_the_results_give():
     text = " ".join(PAGE.read_text().split())
     first, last = lead("js_a", "kl", 0.1), lead("js_a", "kl", 0.9)
     assert f"from {first[0]} points at noise 0.1 to {last[0]} at 0.9" in text
-    first, last = lead("lambda_kl", "kl", 0.1), lead("lambda_kl", "kl", 0.9)
-    assert f"that of λKL too, from {first[0]} to {last[0]}:" in text
+    table_has = [fold for fold in range(1, 6) if read("cifar10", "js_a", 0.1, [fold])]
+    first, last = lead("lambda_kl", "kl", 0.1, table_has), lead("lambda_kl", "kl", 0.9)
+    assert f"that of λKL too, from {first[0]} to {last[0]}, on the folds of the table" in text
+    kl, tuned = (float(next(sweep())[place].split(" ±")[0]) for place in (2, 5))
+    assert f"{tuned - kl:.2f}" == first[0]
+    assert f"report has {lead('lambda_kl', 'kl', 0.1)[0]} at noise 0.1, on all five folds" in text
     (low, low_ends), (half, half_ends) = (lead("js_a", "lambda_kl", noise) for noise in (0.1, 0.5))
     told = (
         f"{low} points above λKL at noise 0.1 {low_ends} and {half} at 0.5 {half_ends}: undecided"
     )
     assert told in text
     (low, low_ends), (half, half_ends) = (lead("lambda_kl", "js_g", noise) for noise in (0.1, 0.5))
+    assert all(float(ends.strip("[]").split(", ")[0]) > 0 for ends in (low_ends, half_ends))
     assert f"behind λKL there, by {low} points {low_ends} and {half} {half_ends};" in text
 
 
@@ -411,7 +423,8 @@ def test_figures_on_unseen_patients_are_what_the_results_give():
     assert f"JS-A is {mean} points more accurate than KL {ends}, " in text
     (first, first_ends), (second, second_ends) = others
     assert f"JS-G {first} {first_ends}, λKL {second} {second_ends};" in text
-    assert f"level, {' '.join(above(right['js_a'], right['lambda_kl']))}." in text
+    mean, ends = above(right["js_a"], right["lambda_kl"])
+    assert f"between JS-A and λKL it is undecided, {mean} {ends}." in text
     mean, ends = above(100 * area["js_a"], 100 * area["lambda_kl"])
     assert f"JS-A is {mean} points above λKL {ends}. Of the" in text
     less = {name: above(share["kl"], share[name]) for name in ("lambda_kl", "js_g", "js_a")}
@@ -461,6 +474,20 @@ def test_round_figures_in_the_text_of_the_page_are_what_the_results_give():
     for name, theirs, _, _, formulas, *_ in authors():
         assert abs(float(formulas) - float(theirs)) < 1  # "within a point"
         assert (float(formulas) < 11) is (name == "JS-G")  # "does not learn"
+
+
+def test_the_page_says_where_a_figure_is_of_a_single_run():
+    text = " ".join(PAGE.read_text().split())
+    ones = {name: read("cifar100", name, 0.5) for name in ("kl", "js_g", "js_a")}
+    assert {len(runs) for runs in ones.values()} == {1}
+    kl, js_g, js_a = (accuracy(runs).item() for runs in ones.values())
+    assert f"above KL, on the side that the paper reports, by {js_g - kl:.2f} and" in text
+    assert f"and {js_a - kl:.2f} points. The deterministic" in text
+    assert "One run per loss, on one fold (n = 1)" in text
+    assert "one timed epoch per loss (n = 1), so it has no interval" in text
+    assert "for KL and JS-G alone (n = 1)" in text
+    assert "as published" not in text
+    assert "level" not in text.replace("noise level", "")
 
 
 def test_every_plan_of_the_page_is_known():

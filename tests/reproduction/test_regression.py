@@ -424,6 +424,11 @@ def test_figures_in_the_text_of_the_page_are_what_the_results_give(tmp_path):
     assert "behind on none, and neither is ahead of λKL on any" in text
 
 
+def signed(end, digits):
+    """With one more digit where it would look like 0, so that its sign shows."""
+    return f"{end:+.{digits + (abs(end) < 0.5 * 10**-digits)}f}"
+
+
 def test_the_page_shows_the_searched_sets_as_their_files_have_them():
     """Means, intervals, bold figures, sentences and minutes, worked out again with NumPy."""
     root = Path(__file__).parents[2]
@@ -450,7 +455,8 @@ def test_the_page_shows_the_searched_sets_as_their_files_have_them():
                 # A tenth of the rows is tested on; splits that share rows vary less than new data.
                 wide = scipy.stats.sem(less) * np.sqrt(1 + len(less) / 9)
                 low, high = scipy.stats.t.interval(0.95, len(less) - 1, less.mean(), wide)
-                text = f"{less.mean():+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+                ends = ", ".join(signed(end, digits) for end in (low, high))
+                text = f"{less.mean():+.{digits}f} [{ends}]"
                 expected.append(f"**{text}**" if low > 0 or high < 0 else text)
             (row,) = re.findall(
                 rf"^\| {data.replace('_', ' ')} \| (.*) \|$", part.split("In ")[0], re.M

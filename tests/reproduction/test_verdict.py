@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reproduction.intervals import Interval, Standing, standing, student
+from reproduction.intervals import Interval, Standing, row_variance, standing, student
 from reproduction.verdict import (
     Badge,
     Comparison,
@@ -81,6 +81,81 @@ def test_the_interval_of_the_median_covers_as_often_as_it_says():
     assert covered >= 0.93 * 400
 
 
+def correlated(rng, share=1 / 9, count=20):
+    """Differences on splits that share rows: a part of their error is the same in all of them."""
+    return rng.normal(size=count) + math.sqrt(share) * rng.normal()
+
+
+def test_a_diverged_split_does_not_turn_undecided_into_ahead():
+    values = np.random.default_rng(1).normal(0.04, 0.1, 20).tolist()
+    for place in range(20):
+        lost = [*values[:place], -math.inf, *values[place + 1 :]]
+        for confidence in (0.95, 1 - 0.05 / 12):
+            found = student(values, overlap=1 / 9, confidence=confidence)
+            assert standing(found) is Standing.UNDECIDED
+            wider = student(lost, overlap=1 / 9, confidence=confidence)
+            assert standing(wider) is Standing.UNDECIDED, place
+            assert wider.low <= student(lost, confidence=confidence).low
+
+
+@pytest.mark.parametrize("confidence", [0.95, 1 - 0.05 / 12])
+def test_the_median_of_splits_that_share_rows_is_covered_as_often_as_it_says(confidence):
+    rng, missed = np.random.default_rng(3), {0.0: 0, 1 / 9: 0}
+    for _ in range(1500):
+        values = correlated(rng)
+        values[np.argmax(np.abs(values))] *= math.inf
+        for overlap in missed:
+            found = student(values.tolist(), overlap=overlap, confidence=confidence)
+            missed[overlap] += not found.low <= 0 <= found.high
+    assert missed[1 / 9] <= (1 - confidence) * 1500
+    assert missed[0.0] > 2 * (1 - confidence) * 1500
+
+
+def test_an_end_that_no_order_statistic_covers_is_infinite():
+    assert student([-math.inf, 0.1, 0.2])[1:3] == (-math.inf, math.inf)
+    wide = student([-math.inf, *np.linspace(0.1, 0.2, 19)], overlap=1 / 9, confidence=1 - 0.05 / 12)
+    assert wide[1:3] == (-math.inf, math.inf)
+    assert student([-math.inf] * 20, overlap=1 / 9)[:3] == (-math.inf,) * 3
+
+
+def test_rows_of_all_folds_are_the_bootstrap_and_of_some_folds_near_it():
+    rng, rows = np.random.default_rng(4), 4000
+    shared, own = 0.3 * rng.normal(size=rows), 0.6 * rng.normal(size=(5, rows))
+    answers = shared + own + rng.normal(size=(5, 1))  # a fold may be better as a whole
+    whole = row_variance(answers, 5)
+    assert whole == row_variance(answers) == pytest.approx(answers.mean(0).var() / rows)
+    assert whole == pytest.approx((0.09 + 0.36 / 5) / rows, rel=0.05)
+    for kept in (2, 3, 4):
+        assert row_variance(answers[:kept], 5) == pytest.approx(whole, rel=0.15)
+    assert row_variance(answers[:1], 5) == pytest.approx((0.09 + 0.36) / rows, rel=0.05)
+    alone = row_variance(own[:2] - own[:2].mean(0), 5)  # nothing is shared: not below 0
+    assert alone == pytest.approx(0.36 / 2 * 2 / 5 / rows, rel=0.1)
+
+
+def test_an_interval_is_widened_as_student_has_it():
+    values = [0.3, 0.1, 0.5, 0.2, 0.4]
+    wider = student(values).widened(4)
+    assert wider == pytest.approx(student(values, confidence=1 - 0.05 / 4))
+    best = student(values, confidence=0.975)
+    assert best.widened(2, 0.975) == pytest.approx(student(values, confidence=0.9875))
+    skewed = Interval(1.0, 0.5, 3.0, 5)
+    assert skewed.widened(2)[1:3] == (-math.inf, math.inf)
+    assert student([0.5]).widened(3)[1:3] == (-math.inf, math.inf)
+
+
+def test_an_end_near_zero_shows_its_sign():
+    assert Interval(-0.0246, -0.049, -0.0001, 20).text(3) == "-0.025 [-0.049, -0.0001]"
+    assert Interval(0.5, -0.004, 1.0, 5).text(2) == "+0.50 [-0.004, +1.00]"
+    assert Interval(0.0, 0.0, 1.0, 5).text(2) == "+0.00 [+0.00, +1.00]"
+
+
+def test_a_level_other_than_95_percent_stands_beside_the_figures():
+    plain = Comparison("any", ONE, 0.9)
+    assert plain.text == "any +100.00 [+50.00, +150.00] points (ahead; published +90.00)"
+    wide = plain._replace(confidence=1 - 0.05 / 12)
+    assert wide.text.endswith("points (ahead, 99.6 % interval; published +90.00)")
+
+
 def test_ahead_level_undecided_behind():
     assert standing(Interval(-1.0, -2.0, -0.1, 5)) is Standing.BEHIND
     assert standing(Interval(0.0, -0.2, 0.2, 5), margin=0.3) is Standing.LEVEL
@@ -126,6 +201,18 @@ def test_a_claim_without_runs_leaves_the_verdict_undecided_at_best():
     behind = Comparison("any", ONE.times(-1))
     assert judged([behind], wanted=2).direction is Badge.NO
     assert judged([], wanted=2).outcome is Outcome.OPEN
+
+
+def test_a_part_counts_only_by_an_interval_that_allows_for_all_parts():
+    sure, barely = Interval(1.0, 0.5, 1.5, 5), Interval(1.0, 0.1, 1.9, 5)
+    none = Comparison("none", Interval(0.0, -1.0, 1.0, 5))
+    one, other = Comparison("sure", sure), Comparison("barely", barely)
+    assert judged([one, other]).direction is Badge.YES
+    assert judged([one, none]).direction is Badge.PARTLY
+    assert judged([other, none]).direction is Badge.UNDECIDED
+    behind = Comparison("behind", sure.times(-1))
+    assert judged([other, behind]).direction is Badge.NO
+    assert judged([one, behind]).direction is Badge.PARTLY
 
 
 def test_parts_of_a_claim_go_together():
