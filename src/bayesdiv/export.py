@@ -16,7 +16,7 @@ from bayesdiv.calibration.sets import Levels, Spread
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
 from bayesdiv.saving import checksum, replacing
 from bayesdiv.serving import files
-from bayesdiv.serving.graph import Column, Encoded, Graph, Rounded, Served, Units
+from bayesdiv.serving.graph import Column, Encoded, Graph, Number, Rounded, Served, Units
 
 WRITERS = {".onnx": files.onnx, ".pt2": files.pt2}
 
@@ -147,11 +147,12 @@ def _metadata(
     with torch.no_grad():
         found, served = graph(*leaves), graph.served
     every = () if graph.encoded is None else graph.encoded.columns
+    columns = [("number" if isinstance(one, Number) else "category", asdict(one)) for one in every]
     told = {
         "bayesdiv": __version__,
         "inputs": {name: _shape(leaf) for name, leaf in zip(names, leaves, strict=True)},
         "outputs": {name: _shape(tensor) for name, tensor in found.items()},
-        "columns": [{"kind": type(one).__name__.lower(), **asdict(one)} for one in every],
+        "columns": [{"kind": kind, **fields} for kind, fields in columns],
         "target": asdict(served.units),
         "classes": list(classes),
         "likelihood": type(served.likelihood).__name__,

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from bayesdiv.app import calibrated, runs
 from bayesdiv.app.data.columns import Encoder
-from bayesdiv.app.settings import restore, task_of
+from bayesdiv.app.settings import outline, restore, task_of
 from bayesdiv.app.task import Task
 from bayesdiv.prediction import predict_at
 from command import call
@@ -232,6 +232,25 @@ def test_a_run_that_is_being_written_is_not_calibrated(place, capsys):
     with runs.owned(Path("numbers")):
         assert call("calibrate", "numbers", "numbers_held.csv") == 2
     assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
+
+
+def test_rows_that_the_run_was_trained_on_are_no_rows_to_calibrate_by(place, capsys):
+    assert call("calibrate", "numbers", "numbers_held.csv") == 0
+    assert "trained on" not in capsys.readouterr().err
+    assert call("calibrate", "numbers", "numbers.csv") == 0
+    said = capsys.readouterr().err
+    assert f"rows that the run was trained on: {outline(Path('numbers'))[1]['num_data']}" in said
+    Path("numbers.csv").unlink()  # then nobody can know
+    assert call("calibrate", "numbers", "numbers_held.csv") == 0
+
+
+def test_rows_that_an_earlier_calibration_used_are_noted(place, capsys):
+    told = "an earlier calibration was fitted to these very rows"
+    assert call("calibrate", "numbers", "numbers_held.csv", "--kind", "spread") == 0
+    assert call("calibrate", "numbers", "numbers_held.csv", "--kind", "spread") == 0
+    assert told not in capsys.readouterr().err
+    assert call("calibrate", "numbers", "numbers_held.csv") == 0
+    assert told in capsys.readouterr().err
 
 
 def test_rows_that_a_calibration_was_fitted_to_are_not_called_new(place, capsys):

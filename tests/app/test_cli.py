@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -1023,6 +1024,17 @@ BAD_DATA = [
     ("t.csv", good, ["--test", "none.csv"], "the file none.csv does not exist"),
     ("t.csv", good, ["--target", "y", "--drop", "y"], "the target 'y' cannot be dropped"),
     ("t.csv", good, ["--drop", "z"], "t.csv must have the column 'z'"),
+    ("t.csv", good, ["--drop", "a,b,colour"], "got 'y': drop fewer columns"),
+    ("t.csv", good, ["--size", "30"], "a table without --pictures, which takes no --size: leave"),
+    ("t.csv", good, ["--skip_broken"], "takes no --skip_broken: leave it out"),
+    ("digits", None, ["--size", "30", "--impute"], "takes no --impute and no --size: leave them"),
+    ("digits", None, ["--hidden", "7,7"], "digits holds pictures, which take no --hidden"),
+    (
+        "t.csv",
+        good,
+        ["--target", "colour", "--likelihood", "gamma"],
+        "got gamma for the classes of 't.csv': leave it out",
+    ),
     ("one.csv", lambda p: table(y="same").to_csv(p, index=False), [], "same"),
     ("t.csv", good, ["--target", "yy"], "'yy'"),
     ("t.csv", good, ["--noise", "-1"], "noise"),
@@ -1145,6 +1157,19 @@ def test_nothing_is_overwritten(run, numbers, capsys):
     assert "exists already" in complaint(capsys)
     assert Path("taken.csv").read_text() == "mine\n"
     assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_file_that_changed_since_its_run_was_begun_is_named_as_such(numbers, capsys):
+    assert call("train", numbers, "--out", "done", *QUICK) == 0
+    Path("run").mkdir()
+    shutil.copy("done/settings.json", "run")
+    lines = Path(numbers).read_text().splitlines()
+    Path(numbers).write_text("\n".join(lines[:4] + lines[5:]) + "\n")
+    capsys.readouterr()
+    assert call("train", numbers, "--out", "run", *QUICK) == 2
+    said = complaint(capsys)
+    assert "was started with different rows: restore them, or choose another folder" in said
+    assert len(said) < 200
 
 
 def test_other_settings_in_the_same_folder_are_refused(numbers, capsys):

@@ -89,6 +89,15 @@ def test_text_in_a_column_of_numbers_or_dates_is_named_with_its_column(columns):
         model.predict(frame.assign(other="x"))
 
 
+def test_no_rows_are_refused_in_one_sentence():
+    frame, y = messy(rows=30)
+    model = bd.BayesianRegressor(**QUICK | {"epochs": 1}).fit(frame, y)
+    with pytest.raises(
+        ValueError, match="X must have a row to predict, got an array with 0 sample"
+    ):
+        model.predict(frame.iloc[:0])
+
+
 def test_a_frame_of_numbers_is_the_array_of_its_numbers():
     X, y = load_iris(return_X_y=True)
     array, frame = (

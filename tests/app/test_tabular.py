@@ -501,6 +501,37 @@ def test_a_table_that_comes_in_parts_is_learned_as_if_it_came_whole():
     np.testing.assert_allclose(std, wanted_std, rtol=0.2)
 
 
+def test_a_column_that_varies_later_in_a_stream_is_learned_from_then_on():
+    X, y = line(rows=1000)
+    first = X[:100].copy()
+    first[:, 0] = 0.5
+    settings = LINE | {"learning_rate": 0.01, "test_samples": 50, "random_state": 0}
+    model = BayesianRegressor(**settings).partial_fit(first, y[:100])
+    for _ in range(30):
+        model.partial_fit(X, y)
+    assert model.score(X, y) > 0.9
+
+
+def test_a_single_row_is_refused():
+    X, y = line(rows=5)
+    rule = "2 different rows of positive weight, got 1 sample"
+    with pytest.raises(ValueError, match=rule):
+        BayesianRegressor(epochs=1).fit(X, y, sample_weight=[1, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match=rule):
+        BayesianClassifier().partial_fit(X[:1], [0], classes=[0, 1])
+
+
+def test_calibration_rows_are_checked_when_they_are_given():
+    X, y = line(rows=60)
+    model = BayesianRegressor(epochs=1, members=1, random_state=0).fit(X, y).calibrate(X, y)
+    before = model.predict_interval(X[:3])
+    gaps = np.where(np.arange(60) < 10, np.nan, y)
+    for wrong, got in ((gaps, r"\(60,\) with 10 NaN"), (y[:3], r"\(3,\) with 0 NaN")):
+        with pytest.raises(ValueError, match=rf"y must be a number .*, \(60,\), got {got}"):
+            model.calibrate(X, wrong)
+    np.testing.assert_array_equal(model.predict_interval(X[:3]), before)
+
+
 def test_the_classes_of_a_stream_are_given_once():
     X, y = load_iris(return_X_y=True)
     model = BayesianClassifier(learning_rate=0.05, batch_size=10, test_samples=20, random_state=0)

@@ -256,6 +256,8 @@ def built(
     if splits.encoder is not None and training.net != "conv":
         told = f"{splits.name} is read as a table, which takes no --net, got {training.net}"
         raise DataError(f"{told}: leave it out")
+    if len(shape) == 3 and training.hidden != TABLES.hidden:
+        raise DataError(f"{splits.name} holds pictures, which take no --hidden: leave it out")
     if len(shape) != 3:
         recipe: Recipe = MLP(shape[0], outputs, training.hidden)
     elif splits.encoder is None:

@@ -190,7 +190,11 @@ def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> 
     """Refuse to continue with other settings or rows; a file may have moved with its rows."""
     same_rows = there["fingerprint"] == wanted["fingerprint"]
     changed = runs.differences(there, wanted)
-    free = {"version", "fingerprint", "data.data" if same_rows else "version"}
+    free = {"version", "fingerprint"}
+    if same_rows:
+        free |= {"data.data"}
+    elif not any(name.startswith(("data.", "training.", "divergence")) for name in changed):
+        free |= changed.keys()  # what was found out from the rows
     for name in sorted(changed.keys() - free):
         said = f"holds a run with other settings: {name} is {changed[name]}; choose another folder"
         raise runs.RunError(f"{folder} {said}")

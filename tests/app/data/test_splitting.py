@@ -127,6 +127,10 @@ def test_rows_of_the_test_file_that_are_trained_on_are_noted(tmp_path):
     rows().head(12).to_csv(tmp_path / "test.csv", index=False)
     notes = load(tmp_path / "train.csv", target="y", tested_on=tmp_path / "test.csv").notes
     assert "rows to test on that are among the others too: 12" in notes
+    again = load(
+        tmp_path / "train.csv", target="y", tested_on=tmp_path / "test.csv", apart="time:day"
+    )
+    assert "rows to test on that are among the others too: 12" in again.notes
     rows().drop(columns="a").to_csv(tmp_path / "less.csv", index=False)
     with pytest.raises(DataError, match=r"lacks the column 'a' of train.csv: add what is"):
         load(tmp_path / "train.csv", target="y", tested_on=tmp_path / "less.csv")

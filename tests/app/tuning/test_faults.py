@@ -62,7 +62,18 @@ def test_the_trial_of_a_killed_process_does_not_block_a_search(tmp_path):
     with opened(search) as study:
         study.ask().suggest_float("x", 0, 1)  # and is never heard of again
     tune(at_sleep, search)
-    assert [tried.state for tried in trials(search)] == ["running", "complete", "complete"]
+    found = trials(search)
+    assert [tried.state for tried in found] == ["stopped", "complete", "complete"]
+    assert found[1].settings == found[0].settings
+
+
+def test_the_given_settings_are_tried_again_after_a_kill_in_the_first_trial(tmp_path):
+    search = Search(tmp_path / "s.db", trials=2)
+    with opened(search) as study:
+        study.enqueue_trial({"x": 0.125})
+        study.ask()  # killed before it reads its settings
+    tune(at_sleep, search, start={"x": 0.125})
+    assert [tried.settings for tried in trials(search)][:2] == [{}, {"x": 0.125}]
 
 
 def spoils(trial: optuna.Trial) -> float:

@@ -1,12 +1,14 @@
 """`bayesdiv calibrate`: calibrate a run with held-out rows."""
 
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
 from bayesdiv.app import calibrated, options, runs
 from bayesdiv.app.command import Command
 from bayesdiv.app.console import note, print_metrics, say
 from bayesdiv.app.data.files import KNOWN
+from bayesdiv.app.data.splits import DataError
 from bayesdiv.app.settings import reloaded, restore, task_of
 from bayesdiv.calibration import Levels
 
@@ -33,8 +35,17 @@ def calibrate(settings: Namespace) -> None:
     experiment, told = restore(folder, settings.data)
     if settings.new is not None:
         (x, y), _ = options.with_targets(settings.new, told, settings)
+        with suppress(DataError):  # data that are gone cannot be compared
+            known = {row.tobytes() for row in reloaded(told, settings.run).train.x.numpy()}
+            if same := sum(row.tobytes() in known for row in x.numpy()):
+                note(f"rows that the run was trained on: {same}: calibrate with rows new to it")
     else:
         x, y = reloaded(told, settings.run).test
+    kinds = list(calibrated.KINDS)
+    before = kinds[: kinds.index(settings.kind)]  # which stay and apply first
+    kept = [one["sha256"] for one in calibrated.fitted(folder) if one["kind"] in before]
+    if calibrated.digest(x, y) in kept:
+        note("an earlier calibration was fitted to these very rows: use other rows for each")
     with runs.owned(folder):
         found = calibrated.fit(folder, experiment, x, y, settings.kind, settings.new or "")
     rows = "test rows" if settings.new is None else f"rows of {settings.new}"

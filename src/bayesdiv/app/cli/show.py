@@ -55,4 +55,6 @@ def show(settings: Namespace) -> None:
         pairs = [(key.partition("validation_")[2], value) for key, value in history[-1].items()]
         found = {"validation": {key: value for key, value in pairs if key}}
         print_metrics(found, f"Metrics after epoch {history[-1]['epoch']}")
-    return say(f"{folder} is not finished: the same train command resumes it")
+    return say(
+        f"{folder} is not finished: the same train command resumes it where it was last saved"
+    )

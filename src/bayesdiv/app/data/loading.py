@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -78,15 +78,17 @@ def opened(
     """
     path, drop = Path(name_or_path), tuple(drop)
     seen: Any = {"size": size, "skip_broken": skip_broken}
-    given = {"target": target, "task": task, "drop": drop, "test": tested_on, "split": apart}
-    given |= {"likelihood": likelihood, "pictures": pictures}
+    given: Any = {"target": target, "task": task, "drop": drop, "test": tested_on, "split": apart}
+    given |= {"likelihood": likelihood, "pictures": pictures, "impute": impute}
+    how: Any = {} if written is None else asdict(written)
+    how["categories"] = how.pop("texts", ())
     if path.is_dir():
-        _left_out(f"{path.name!r} is a folder of pictures", given)
+        _left_out(f"{path.name!r} is a folder of pictures", given | how)
         return folder(path, **seen)
     if not (path.suffix or path.exists()):
         known = _known(str(name_or_path))
         own = (known.task, known.target) if isinstance(known, Table) else ()
-        _left_out(f"{known.name!r} is a ready-made data set", given, likelihood, *own)
+        _left_out(f"{known.name!r} is a ready-made data set", given | how | seen, likelihood, *own)
         return under(known, likelihood)
     excel = written is None or written.sheet is None or path.suffix.lower() == ".xlsx"
     ensure(excel, f"sheet is for an Excel file (.xlsx), got {path.name}: leave it out")
@@ -95,13 +97,14 @@ def opened(
     if pictures is not None:
         _left_out(f"{path.name!r} is a table of pictures", given, target, pictures)
         return of_table(found.frame, pictures, target or there[-1], path, **seen)
+    _left_out(f"{path.name!r} is a table without --pictures", seen)
     # Some columns to drop may be named together: a,b.
     parts = ([name] if name in there else name.split(",") for name in drop)
     drop = tuple(name.strip() for part in parts for name in part if name.strip())
     for name in written.texts if written else ():
         known_column(name, found.frame, path.name)
     tested = None if tested_on is None else table_of(tested_on, written=written).frame
-    how: Any = {"impute": impute, "apart": apart, "tested": tested}
+    how = {"impute": impute, "apart": apart, "tested": tested}
     table = checked(found.frame, path.name, target=target, task=task, drop=drop, **how)
     return under(replace(table, notes=found.notes + table.notes), likelihood)
 
@@ -120,7 +123,9 @@ def under(source: Table | Images, likelihood: str | None) -> Table | Images:
     if not (isinstance(source, Table) and issubclass(source.task, Regression)):
         rule = "likelihood is for targets that are numbers"
         got = f"got {likelihood} for the classes of {source.name!r}"
-        raise DataError(f"{rule}, {got}: leave it out, or add --task regression")
+        numeric = isinstance(source, Table) and source.frame[source.target].dtype.kind in "iuf"
+        more = ", or add --task regression" if numeric else ""
+        raise DataError(f"{rule}, {got}: leave it out{more}")
     check_targets(likelihood, numbers_of(source.frame[source.target]))
     return replace(source, likelihood=likelihood)
 

@@ -104,7 +104,7 @@ def checked(
     if found is not Classification and isinstance(kind_of(frame[target]), Numeric):
         frame = frame.assign(**{target: columns.numbers_of(frame[target])})
     notes += _notes_on(frame.drop(columns=target))
-    groups = groups if by else _repeats(frame, held, notes)
+    groups = _repeats(frame, held, groups if by else None, notes)
     return Table(name, frame, target, found, None, tuple(notes), groups, kind == "time", held)
 
 
@@ -184,6 +184,7 @@ def _without(
     kept = frame.drop(columns=list({*drop, *nameless}))
     rule = f"{name} must have a target and a column to predict it from, got "
     way_out = "if commas do not separate fields, give the --separator"
+    way_out = "drop fewer columns" if len(drop) and len(frame.columns) > 1 else way_out
     got = quoted(kept.columns) or "no column"
     ensure(len(kept.columns) > 1, f"{rule}{got}: {way_out}")
     empty = [each for each in kept.columns if each not in spared and kept[each].isna().all()]
@@ -192,20 +193,22 @@ def _without(
     return kept.drop(columns=empty)
 
 
-def _repeats(frame: "DataFrame", held: int, notes: list[str]) -> NDArray[np.int64] | None:
-    """Groups of equal rows, unless there are none or most rows have an equal."""
+def _repeats(
+    frame: "DataFrame", held: int, given: NDArray[np.int64] | None, notes: list[str]
+) -> NDArray[np.int64] | None:
+    """The given groups, else those of equal rows, unless there are none or most have an equal."""
     numbered = frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup()
     groups: NDArray[np.int64] = numbered.to_numpy()
     more = len(frame) - len(np.unique(groups))
-    if not 0 < more <= len(frame) / 2:
-        said = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
-        notes += [said] if more else []
-        return None
     others, tested = np.split(groups, [len(groups) - held])
-    shared = np.isin(tested, others).sum()
-    note = f"rows to test on that are among the others too: {shared}"
-    notes.append(note if shared else f"rows that repeat another: {more}, kept with it in one part")
-    return groups
+    shared, few = np.isin(tested, others).sum(), more <= len(frame) / 2
+    kept = f"rows that repeat another: {more}, kept with it in one part"
+    if shared:
+        notes.append(f"rows to test on that are among the others too: {shared}")
+    elif more and given is None:
+        many = f"{more} of {len(frame)} rows repeat others: too many to be kept in one part"
+        notes.append(kept if few else many)
+    return groups if given is None and more and few else given
 
 
 def known_column(column: str, frame: "DataFrame", name: str) -> str:

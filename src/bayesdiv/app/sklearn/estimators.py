@@ -162,7 +162,12 @@ class BayesianRegressor(RegressorMixin, MultiOutputMixin, Tabular):  # type: ign
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Make the intervals keep their level, by rows that the fit has not seen."""
         found = self.predictive(X)
-        given = np.array(y, dtype=np.float64).reshape(tuple(found.mean.shape))
+        given = np.array(y, dtype=np.float64)
+        wanted, wrong = (len(found.mean), *self._target_shape), np.isnan(given).sum()
+        if given.shape != wanted or wrong:
+            got = f"{given.shape} with {wrong} NaN"
+            raise ValueError(f"y must be a number for each row and target, {wanted}, got {got}")
+        given = given.reshape(tuple(found.mean.shape))
         self._calibration, self._folds = (found, torch.from_numpy(given)), []
         return self
 

@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from bayesdiv.app.families import Floats, moments
+from bayesdiv.app.data.splits import ensure
+from bayesdiv.app.families import Floats, Units, moments
 from bayesdiv.app.nets.tables import MLP, Away
 from bayesdiv.app.recipe import TABLES, Rate, Watch, halved
 from bayesdiv.app.sklearn import rows as tables
@@ -127,6 +128,8 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         elif self._encoder is not None:
             raise ValueError("X must be a DataFrame with the columns that the fit had")
         if self._encoder is not None:
+            rows: Any = X
+            ensure(len(rows), "X must have a row to predict, got an array with 0 sample(s)")
             return np.asarray(self._encoder.transform(X), dtype=np.float64)
         if tables.is_frame(X):
             tables.check_numbers(X)
@@ -152,9 +155,15 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         self._calibration: tuple[Predictive, Tensor] | None = None
         self._folds: list[tuple[Self, Predictive, Tensor]] = []  # of CV+
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        # Divided by infinity, a column without anything to learn from says nothing later.
+        units = moments(rows.x, rows.repeats, constant=np.inf)
         if not self._warm:
-            # Divided by infinity, a column without anything to learn from says nothing later.
-            self._columns = moments(rows.x, rows.repeats, constant=np.inf)
+            ensure(len(rows.x) > 1, "a fit needs 2 different rows of positive weight, got 1 sample")
+            self._columns = units
+        elif self._stream.on:  # a part of a table may be the first in which a column varies
+            new, before = np.isinf(self._columns.scale), self._columns
+            both = (np.where(new, *pair) for pair in zip(units[:2], before[:2], strict=True))
+            self._columns = Units(*both)
         rows = rows._replace(x=self._columns.learned(rows.x))
         warm, sample = self._warm, self._stream.sample(rows.x, self._seed)
         known = sample if self._stream.on else rows.x

@@ -114,6 +114,10 @@ def tune(
         _check_same(study, search, about or {})
         if start is not None and not study.get_trials(deepcopy=False):
             study.enqueue_trial(dict(start))
+        for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            # What a killed process was at counts for nothing and waits to be tried again.
+            study.enqueue_trial(left.system_attrs.get("fixed_params", left.params))
+            study.tell(left.number, state=TrialState.FAIL)
 
         def run(trial: Trial) -> float:
             # The same in a search that resumes after a stop.
@@ -122,7 +126,6 @@ def tune(
             tell(tried_in(study))
             return _value(objective, study, trial)
 
-        # What a killed process was at is left running and counts for nothing.
         ended = (TrialState.COMPLETE, TrialState.PRUNED)
         while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
             study.optimize(run, n_trials=1)
