@@ -50,28 +50,26 @@ class Posterior(Protocol):
         return each if q is None else each.sum(-1)
 
 
-def checked(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and scale of each weight, detached, in single precision at least."""
-    # In bfloat16 a step of 1e-3 of a weight would be lost in rounding: draws may be that coarse,
-    # parameters may not.
-    if not bool((scale > 0).all()):
-        raise ValueError(f"scale must be positive, got {scale.min().item()}")
-    dtype = torch.promote_types(loc.dtype, torch.float32)
-    return loc.detach().to(dtype), scale.detach().to(loc.device, dtype).expand_as(loc)
-
-
 def inverse_softplus(scale: Tensor) -> Tensor:
     """The rho with softplus(rho) = scale, exact for tiny ones: log(e^s - 1) = s + log(1 - e^-s)."""
     return scale + (-(-scale).expm1()).log()
 
 
 class Around(nn.Module, Posterior):
-    """A posterior with the parameters `loc`, its mean, and `rho`, of the scale softplus(rho)."""
+    """A posterior with the parameter `loc`, its mean, and `rho` for the scale softplus(rho)."""
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
         super().__init__()
-        loc, scale = checked(loc, scale)
-        self.loc = nn.Parameter(loc.clone())
+        if not bool((scale > 0).all()):
+            raise ValueError(f"scale must be positive, got {scale.min().item()}")
+        # In bfloat16 a step of 1e-3 of a weight would be lost in rounding: draws may be that
+        # coarse, parameters may not.
+        dtype = torch.promote_types(loc.dtype, torch.float32)
+        self.loc = nn.Parameter(loc.detach().to(dtype, copy=True))
+        self._keep(scale.detach().to(loc.device, dtype).expand_as(loc))
+
+    def _keep(self, scale: Tensor) -> None:
+        """What a posterior holds of the scale; one that does not learn it holds the number."""
         self.rho = nn.Parameter(inverse_softplus(scale))
 
     @property
@@ -122,7 +120,7 @@ class MeanField(Around):
         return draw(self.marginals(), samples, dtype, seed)
 
 
-class Point(nn.Module, Posterior):
+class Point(Around):
     """A point estimate: every draw is the mean, so the network is deterministic.
 
     The divergence is taken from a Gaussian of fixed scale around it: with KL, and `start=1` so that
@@ -141,15 +139,8 @@ class Point(nn.Module, Posterior):
 
     scale: Tensor
 
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__()
-        loc, scale = checked(loc, scale)
-        self.loc = nn.Parameter(loc.clone())
+    def _keep(self, scale: Tensor) -> None:
         self.register_buffer("scale", scale.clone())
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
 
     def marginals(self) -> Normal:
         return Normal(self.loc, self.scale, validate_args=False)
