@@ -15,7 +15,7 @@ from bayesdiv.compute.noise import Dtype, Seed
 from bayesdiv.model.layout import Layout, Placeholder, pieces, place
 from bayesdiv.model.posteriors import Posterior
 from bayesdiv.model.priors import Prior, side_by_side
-from bayesdiv.model.recomputing import called_with, may_recompute
+from bayesdiv.model.recomputing import called_with
 
 
 class Whole(nn.Module):
@@ -65,7 +65,9 @@ class Bayesian(Whole):
         # Where the weights of a call go: their modules, the attribute, the name.
         self._places = [(*place(module, name), name) for name in layout.names]
         self._empty: list[Placeholder] = [getattr(owner, last) for owner, last, _ in self._places]
-        self.may_recompute = may_recompute(module)
+        # Code outside torch's own layers alone may use checkpointing.
+        homes = {type(part).__module__ for part in module.modules()}
+        self.may_recompute = not all(home.startswith("torch.nn.") for home in homes)
         if any(entry.order for entry in layout.entries):  # channels last
             # In the state, so that one of another order of the flat vector is refused.
             self.register_buffer("channels_last", torch.ones(()))
@@ -251,7 +253,9 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
         told = "the same buffers, such as running means, and the same layers"
         raise ValueError(f"models of one stack must have {told}")
     states = [model.posterior.state_dict() for model in models]
-    if len({_kind(model.posterior) for model in models}) > 1:
+    kinds = {str(model.posterior) for model in models}
+    shapes = [{name: own.shape for name, own in state.items()} for state in states]
+    if len(kinds) > 1 or any(own != shapes[0] for own in shapes):
         raise ValueError("models of one stack must have posteriors of one kind and rank")
     together = copy.deepcopy(first)
     together.prior = _common_prior(models)
@@ -261,10 +265,6 @@ def stacked(models: Sequence[Bayesian]) -> Bayesian:
         own = nn.Parameter(values) if name in learned else values
         setattr(*place(together.posterior, name), own)
     return together
-
-
-def _kind(module: nn.Module) -> object:
-    return str(module), *((name, own.shape) for name, own in module.state_dict().items())
 
 
 def _alike(one: nn.Module, two: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import Node
 from torch.utils._pytree import tree_map_only
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from bayesdiv.model.bayesian import Bayesian
 
 _Parts = Sequence["Bayesian"]
-
-
-def may_recompute(module: nn.Module) -> bool:
-    """Whether code outside torch's own layers runs, which alone may use checkpointing."""
-    return not all(type(part).__module__.startswith("torch.nn.") for part in module.modules())
 
 
 def called_with(parts: _Parts, weights: Sequence[Tensor], call: Callable[[], Any]) -> Any:
