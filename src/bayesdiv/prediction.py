@@ -87,9 +87,8 @@ def predict(
         # Zero samples too make a group, which `draw_weights` refuses.
         counts = (min(few, samples - done) for done in range(0, max(samples, 1), few))
         drawn = (draw_weights(model, count, posteriors) for count in counts)
-        groups = (tuple(weights.detach() for weights in group) for group in drawn)
         with torch.set_grad_enabled(wanted):
-            made = _outputs(model, given, batch_size, groups, over, outputs)
+            made = _outputs(model, given, batch_size, drawn, over, outputs)
             return Predictive(likelihood(made))
 
 
@@ -124,13 +123,12 @@ def predict_at(
         raise ValueError(f"weights must be what draw_weights gives for this model: {told}")
     given, wanted = _given(model, x, unpack)
     with evaluating(model), torch.set_grad_enabled(wanted):
-        kept = tuple(drawn.detach() for drawn in weights)
         real = [tensor for tensor in leaves(given) if tensor.is_floating_point()]
-        inside = kept[0].dtype if kept and real and all_random(model) else None
+        inside = weights[0].dtype if weights and real and all_random(model) else None
         if inside is not None:
             convert = lambda t: t.to(inside) if t.is_floating_point() else t  # noqa: E731
             given = tree_map_only(Tensor, convert, given)
-        made = _outputs(model, given, batch_size, [kept], over, outputs)
+        made = _outputs(model, given, batch_size, [weights], over, outputs)
         return Predictive(likelihood(made if inside is None else made.to(real[0].dtype)))
 
 
@@ -185,7 +183,8 @@ def _outputs(
             parts.append(tree_map_only(Tensor, cut, x))
     if over is None and busy(parts[0]) and all_random(model):
         over = Looped()  # draw by draw where one of them keeps a CPU busy
-    each = ([draws(model, part, weights, over, outputs) for part in parts] for weights in groups)
+    held = (tuple(weights.detach() for weights in group) for group in groups)
+    each = ([draws(model, part, weights, over, outputs) for part in parts] for weights in held)
     return torch.cat([torch.cat(rows, axis + 1) for rows in each])
 
 
