@@ -201,9 +201,8 @@ class Objective(nn.Module):
             return []
         # Draws are differentiated one by one by what is learned alone; and where posteriors are
         # sharded one by one, no part of the loss sees them all.
-        alpha, learned = getattr(self.divergence, "alpha", None), [m.posterior for m in facts]
-        parted = any(hasattr(own, "device_mesh") for q in learned for own in q.parameters())
-        given = [*leaves(x), *([alpha] if isinstance(alpha, Tensor) else [])]
+        parted = any(hasattr(own, "device_mesh") for m in facts for own in m.posterior.parameters())
+        given = leaves((x, getattr(self.divergence, "alpha", None)))
         if parted or any(tensor.requires_grad for tensor in given):
             return []
         if self.samples == 1:
