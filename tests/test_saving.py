@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler
 
 import bayesdiv as bd
 from bayesdiv import calibration, outliers
-from bayesdiv.saving import SavingError, replacing
+from bayesdiv.saving import SavingError, replace
 from bayesdiv.training.best import Best
 
 X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
@@ -280,8 +280,8 @@ def test_a_failed_write_leaves_the_earlier_file_and_no_other(tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("bayesdiv.saving.os.fsync", full)
-    with pytest.raises(OSError, match="No space"), replacing(path) as file:
-        file.write(b"later")
+    with pytest.raises(OSError, match="No space"):
+        replace(path, b"later")
     assert path.read_bytes() == b"earlier"
     assert list(tmp_path.iterdir()) == [path]
 

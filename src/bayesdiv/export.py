@@ -14,7 +14,7 @@ from bayesdiv import __version__
 from bayesdiv.calibration.conformal import Saved
 from bayesdiv.calibration.sets import Levels, Spread
 from bayesdiv.draws import Inputs, Outputs, Weights, draw_weights
-from bayesdiv.saving import checksum, replacing
+from bayesdiv.saving import checksum, replace
 from bayesdiv.serving import files
 from bayesdiv.serving.graph import Column, Encoded, Graph, Number, Rounded, Served, Units
 
@@ -110,8 +110,7 @@ def export(
     program = files.traced(graph, leaves)
     told = _metadata(graph, names, leaves, classes)
     content = WRITERS[path.suffix](program, names, told)
-    with replacing(path) as file:
-        file.write(content)
+    replace(path, content)
     return Exported(path, len(content), tuple(told["outputs"]), told)
 
 

@@ -6,10 +6,9 @@ import os
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -83,8 +82,7 @@ def save(
     said = json.dumps(head)
     metadata = {_KEY: said, "checksum": checksum(taken.tensors, said)}
     try:
-        with replacing(Path(path)) as file:
-            file.write(serialized(taken.tensors, metadata))
+        replace(Path(path), serialized(taken.tensors, metadata))
     except OSError as error:
         raise SavingError(f"{path} could not be written: {error}") from None
 
@@ -233,15 +231,14 @@ def checksum(tensors: Mapping[str, Tensor], said: str = "") -> str:
     return found.hexdigest()
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` once it is whole, or is gone again."""
+def replace(path: Path, content: bytes) -> None:
+    """Write a new file that takes the place of `path` once it is whole, or is gone again."""
     # In a folder that others write to, nobody can foresee its name and lay a link at it.
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
         with open(temporary, "xb") as file:
-            yield file
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

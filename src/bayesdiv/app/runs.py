@@ -1,6 +1,5 @@
 """One run on disk: settings, history, metrics and weights, written so that nothing is ever lost."""
 
-import hashlib
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesdiv.saving import Taken, checksum, given, replacing
+from bayesdiv.saving import Taken, checksum, given, replace
 
 SETTINGS, HISTORY, METRICS = "settings.json", "history.jsonl", "metrics.json"
 WEIGHTS, CHECKPOINT, LOCK = "weights.safetensors", "checkpoint.safetensors", ".lock"
@@ -95,8 +94,8 @@ def _owner(path: Path) -> dict[str, object]:
 
 def write(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    with reported(path, "written"), replacing(Path(path)) as file:
-        file.write(content)
+    with reported(path, "written"):
+        replace(Path(path), content)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -125,9 +124,9 @@ def save_state(path: Path, states: Mapping[str, Mapping[str, Any]], **told: Any)
     """Save the states of modules and of an optimizer as safetensors, and `told` as JSON."""
     taken = Taken()
     kept = {name: taken(state, name) for name, state in states.items()}
-    tensors = {name: tensor.cpu() for name, tensor in taken.tensors.items()}
     said = json.dumps({"format": FORMAT, "states": kept, **told})
-    write(path, save(tensors, metadata={"bayesdiv": said, "checksum": _checksum(tensors, said)}))
+    metadata = {"bayesdiv": said, "checksum": _checksum(taken.tensors, said)}
+    write(path, save(taken.tensors, metadata))
 
 
 def _checksum(tensors: Mapping[str, Tensor], said: str) -> str:
@@ -142,7 +141,7 @@ def identity(settings: Mapping[str, Any]) -> str:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return checksum({}, json.dumps(content, sort_keys=True))
 
 
 def write_sealed(folder: Path, name: str, content: Mapping[str, Any]) -> None:
