@@ -285,7 +285,7 @@ def settled_way(model: nn.Module, inputs: Inputs, outputs: Outputs | None) -> Ov
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if _known(model) or compiling() or recording(weights[0]):
+    if compiling() or _known(model) or recording(weights[0]):
         return Vectorized()(run, weights)
     # Only the first time: a copy of all buffers in every step would cost as much as the step.
     back, modes = _remembered(model, weights[0]), _has_rules.setdefault(model, {})
