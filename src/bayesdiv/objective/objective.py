@@ -76,6 +76,9 @@ class Objective(nn.Module):
         4
     """
 
+    epoch: int
+    """The epoch that a `WarmUp` is in, counted from 0; set by `fit`."""
+
     def __init__(
         self,
         likelihood: nn.Module,
@@ -120,20 +123,12 @@ class Objective(nn.Module):
         super().__setattr__(name, value)
         if name in ("divergence", "estimator"):  # what was looked up is of another one
             self.__dict__["_known"] = None
+        if name == "epoch":
+            self.strength.begin(value)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what was looked up, for a copy."""
         return {**self.__dict__, "_known": None}
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that a `WarmUp` is in, counted from 0; set by `fit`."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._epoch = epoch
-        self.strength.begin(epoch)
 
     def forward(self, model: nn.Module, x: Inputs, y: Tensor) -> Loss:
         """The loss of one batch; of a stack, the sum over its trials that are finite."""
@@ -330,7 +325,7 @@ class Objective(nn.Module):
         counted = None if own is None else own.counted(y)
         y = y if counted is None else y.where(counted, 0)
         # A GPU would have to wait for the answer: there the first batch speaks for all.
-        looks = not traced() and (not self._tried or (self._epoch == 0 and on_cpu(y)))
+        looks = not traced() and (not self._tried or (self.epoch == 0 and on_cpu(y)))
         if looks and not recording(y):
             _check_support(conditional, y, counted)
             self._tried = True
