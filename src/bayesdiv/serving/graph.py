@@ -256,10 +256,9 @@ class Graph(nn.Module):
             for k in range(self.samples)
         ]
         found = self.served(torch.stack(each), self.get_buffer("units"))
-        if fine is None:
-            return found
         for name, values in found.items():
-            if values.dtype != torch.bool:  # flags are as they are, since NaN is never inside
+            # Flags are as they are, since NaN is never inside.
+            if fine is not None and values.dtype != torch.bool:
                 whole = fine.reshape(-1, *(1,) * (values.dim() - 1))
                 found[name] = values.where(whole, math.nan)
         return found
