@@ -206,15 +206,13 @@ def beta(a: Tensor, b: Tensor, logits: Tensor) -> Tensor:
     if traced():
         return beta_in_graph(a, b, logits)
     # By the side whose continued fraction is short; torch has no such function.
-    x = logits.sigmoid()
-    a, b, logits, x = torch.broadcast_tensors(a, b, logits, x)
-    turned = x > (a + 1) / (a + b + 2)
+    a, b, logits = torch.broadcast_tensors(a, b, logits)
+    turned = logits.sigmoid() > (a + 1) / (a + b + 2)
     one, two = torch.where(turned, b, a), torch.where(turned, a, b)
-    near = torch.where(turned, 1 - x, x)
-    logs = logsigmoid(logits), logsigmoid(-logits)  # of x and of 1 - x
-    log_near, log_far = torch.where(turned, logs[1], logs[0]), torch.where(turned, *logs)
-    front = (one * log_near + two * log_far - _log_beta(a, b) - one.log()).exp()
-    found = front / _fraction(one, two, near)
+    near = torch.where(turned, -logits, logits)
+    log_x, log_rest = logsigmoid(near), logsigmoid(-near)
+    front = (one * log_x + two * log_rest - _log_beta(a, b) - one.log()).exp()
+    found = front / _fraction(one, two, near.sigmoid())
     return torch.where(turned, 1 - found, found).clamp(0, 1)
 
 
