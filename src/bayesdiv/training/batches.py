@@ -80,19 +80,16 @@ class Batches:
 
     def places(self) -> Iterator[Tensor]:
         """Where the examples of each batch stand, (size,) or (trials, size), on their device."""
-        drawn = {own: self._permutation(own) for own in {*self.seeds}}
+        drawn: dict[int, Tensor] = {}
+        for own in {*self.seeds}:
+            generator = torch.Generator().manual_seed(own * 1_000_003 + self.epoch)
+            drawn[own] = torch.randperm(self.rows, generator=generator)
         order = torch.stack([drawn[own] for own in self.seeds])
         order = (order if self.trials else order[0]).to(self.y.device, non_blocking=True)
         return iter(order.split(self.size, -1)[: len(self)])
 
-    def _permutation(self, seed: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + self.epoch)
-        return torch.randperm(self.rows, generator=generator)
-
     def gathered(self, places: Tensor) -> Batch:
-        trial = None
-        if self.trials:
-            trial = torch.arange(len(places), device=places.device).unsqueeze(1)
+        trial = torch.arange(len(places), device=places.device)[:, None] if self.trials else None
         if isinstance(self.x, Tensor):  # a walk over a tree would cost more than the batch
             x: Inputs = _taken(self.x, places, trial)
         else:
