@@ -65,7 +65,13 @@ class Recorded:
             if seen == 1:
                 _make_capturable(optimizer)
             if seen <= WARM:
-                return aside(lambda: Eager()(loss_of, batch, optimizer, backward))
+                # On its own stream, as a recording asks of what comes before it.
+                stream = torch.cuda.Stream()
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    loss = Eager()(loss_of, batch, optimizer, backward)
+                torch.cuda.current_stream().wait_stream(stream)
+                return loss
             inputs, graph = [part.clone() for part in parts], torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 loss = Eager()(loss_of, tree_unflatten(inputs, spec), optimizer, backward)
@@ -83,13 +89,3 @@ def _make_capturable(optimizer: Optimizer) -> None:
         # Where a recording sees it change.
         if isinstance(group.get("lr"), float):
             group["lr"] = torch.tensor(group["lr"], device=group["params"][0].device)
-
-
-def aside(run: Callable[[], Loss]) -> Loss:
-    """Run on its own stream, as a recording asks of what comes before it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        result = run()
-    torch.cuda.current_stream().wait_stream(stream)
-    return result
