@@ -410,7 +410,7 @@ def _kind(q: Distribution, p: Distribution) -> object:
 
 
 def _numbers(module: Bayesian) -> object:
-    """What a small prior of ours is made from, where a look costs nothing; None of any other."""
+    """What our small priors are made from, where a look costs nothing; None of any other."""
     prior = module.prior
     if type(prior) is not Prior or prior._parameters or traced():
         return None
