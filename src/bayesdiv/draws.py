@@ -285,9 +285,8 @@ def settled_way(model: nn.Module, inputs: Inputs, outputs: Outputs | None) -> Ov
 
 def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weights) -> Tensor:
     """All draws at once, or one after the other if that fails, as if it had not been tried."""
-    if compiling() or _known(model) or recording(weights[0]):
+    if compiling() or recording(weights[0]):
         return Vectorized()(run, weights)
-    # Only the first time: a copy of all buffers in every step would cost as much as the step.
     back, modes = _remembered(model, weights[0]), _has_rules.setdefault(model, {})
     try:
         outputs = Vectorized()(run, weights)
@@ -307,9 +306,11 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
 def _remembered(model: nn.Module, like: Tensor) -> Callable[[], None]:
     """What puts all buffers, and torch's generators, back to where they are now."""
     card = like.device if on_gpu(like) else None
+    # Only the first time: a copy of all buffers in every step would cost as much as the step.
+    modules = () if _known(model) else model.modules()
     before = [
         (owner, name, tensor, tensor.clone())
-        for owner in model.modules()
+        for owner in modules
         for name, tensor in owner._buffers.items()
         if tensor is not None and tensor.numel()
     ]
