@@ -96,7 +96,8 @@ class Noisy(Likelihood):
 
     def scale_for(self, axes: int) -> Tensor:
         """The scale, its trials in line with those of outputs of which `axes` follow the trials."""
-        return self.scale.reshape(*self.trials, *(1,) * axes) if self.trials else self.scale
+        scale = softplus(self.rho)  # of one axis without trials, which costs no view
+        return scale.reshape(*self.trials, *(1,) * axes) if self.trials else scale
 
 
 class Gaussian(Noisy):

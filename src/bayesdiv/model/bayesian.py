@@ -60,6 +60,7 @@ class Bayesian(Whole):
         super().__init__()
         self.module = module
         self.layout = layout
+        self._sizes = layout.sizes  # kept, since every call cuts the vector
         self.posterior = posterior
         self.prior = prior
         # Where the weights of a call go: their modules, the attribute, the name.
@@ -108,12 +109,13 @@ class Bayesian(Whole):
 
     def tensors(self, weights: Tensor) -> dict[str, Tensor]:
         """The weights by name, each in the dtype that its layer takes."""
-        parts = pieces(weights, self.layout.sizes)
+        parts = pieces(weights, self._sizes)
         if torch.is_autocast_enabled(weights.device.type) and weights.dtype != self.loc.dtype:
             parts = _widened(parts, self.layout, self.loc.dtype)
         tensors = self.layout.named(parts)
         for (name, tensor), empty in zip(tensors.items(), self._empty, strict=True):
-            if tensor.itemsize > empty.dtype.itemsize and empty.dtype is not self.loc.dtype:
+            wider = tensor.dtype is not empty.dtype and tensor.itemsize > empty.dtype.itemsize
+            if wider and empty.dtype is not self.loc.dtype:
                 tensors[name] = tensor.to(empty.dtype)
         return tensors
 

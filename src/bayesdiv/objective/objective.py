@@ -414,10 +414,10 @@ def _numbers(module: Bayesian) -> object:
     prior = module.prior
     if type(prior) is not Prior or prior._parameters or traced():
         return None
-    held = {name: getattr(prior, name) for name in prior.names}
-    if any(x.requires_grad or x.numel() > FEW or not on_cpu(x) for x in held.values()):
+    held = [x for x in prior._buffers.values() if x is not None]
+    if any(x.requires_grad or x.numel() > FEW or x.device.type != "cpu" for x in held):
         return None
-    return prior.family, {name: (x.dtype, x.tolist()) for name, x in held.items()}
+    return prior.family, [(x.dtype, x.tolist()) for x in held]
 
 
 def _finite_sum(each: Tensor) -> Tensor:
