@@ -110,6 +110,18 @@ def test_a_given_seed_makes_the_same_noise_again_and_leaves_the_generator_alone(
     assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(count)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_words_are_those_of_the_generator_and_leave_it_where_they_end(plain, monkeypatch):
+    if plain:
+        monkeypatch.setattr(native, "library", lambda: None)
+    noise._words.cache_clear()
+    found, wanted = np.random.SFC64(7), np.random.SFC64(7)
+    for count in (1, 4097, 0, 2):
+        assert np.array_equal(noise._words()(found, count), wanted.random_raw(count))
+    assert found.random_raw() == wanted.random_raw()
+    noise._words.cache_clear()
+
+
 @needs_compiler
 def test_code_that_computes_something_else_is_left_alone(monkeypatch, caplog):
     class Wrong:

@@ -127,3 +127,15 @@ void normals(int32_t *words, int64_t rows, int64_t pairs, int threads) {
         }
     }
 }
+
+/* The next words of a generator of NumPy, SFC64, whose state begins with a, b, c and a counter. */
+void words(uint64_t *restrict state, uint64_t *restrict into, int64_t count) {
+    uint64_t a = state[0], b = state[1], c = state[2], counter = state[3];
+    for (int64_t i = 0; i < count; i++) {
+        into[i] = a + b + counter++;
+        a = b ^ (b >> 11);
+        b = c + (c << 3);
+        c = ((c << 24) | (c >> 40)) + into[i];
+    }
+    state[0] = a, state[1] = b, state[2] = c, state[3] = counter;
+}

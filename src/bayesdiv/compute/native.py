@@ -37,7 +37,7 @@ def library() -> ctypes.CDLL | None:
             subprocess.run(command, check=True, capture_output=True, timeout=60)
             found = ctypes.CDLL(str(made))
         found.chunk_size.restype = ctypes.c_int64
-        found.table_sums.restype = found.normals.restype = None
+        found.table_sums.restype = found.normals.restype = found.words.restype = None
         return found
     except (OSError, subprocess.SubprocessError) as error:
         told = getattr(error, "stderr", None) or str(error).encode()

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesdiv.compute import native
@@ -52,11 +53,31 @@ def many(count: int, seed: int | None = None) -> Tensor:
 
 def in_rows(generator: np.random.SFC64, rows: int, count: int) -> Tensor:
     """The next numbers of a generator, (rows, count): those of a row do not depend on how many."""
-    # Words of 64 bits, two numbers each: those of `random_raw`, in a third of its time.
-    words = np.random.Generator(generator).integers(
-        1 << 64, size=rows * -(-count // 2), dtype=np.uint64
-    )
+    words = _words()(generator, rows * -(-count // 2))  # two numbers each
     return _transform()(torch.from_numpy(words.view(np.int32)).view(rows, -1))[:, :count]
+
+
+@lru_cache(maxsize=1)
+def _words() -> Callable[[np.random.SFC64, int], NDArray[np.uint64]]:
+    """From a generator to its next words of 64 bits, in less than half the time of NumPy."""
+
+    def plain(generator: np.random.SFC64, count: int) -> NDArray[np.uint64]:
+        return np.random.Generator(generator).integers(1 << 64, size=count, dtype=np.uint64)
+
+    library = native.library()
+    if library is None:
+        return plain
+
+    def at_once(generator: np.random.SFC64, count: int) -> NDArray[np.uint64]:
+        made = np.empty(count, dtype=np.uint64)
+        places = generator.ctypes.state_address, made.ctypes.data
+        library.words(*map(ctypes.c_void_p, places), ctypes.c_int64(count))
+        return made
+
+    one, two = np.random.SFC64(0), np.random.SFC64(0)
+    # The second time from the state that was left.
+    same = all(np.array_equal(at_once(one, count), plain(two, count)) for count in (1001, 2))
+    return at_once if same else plain
 
 
 @lru_cache(maxsize=1)
