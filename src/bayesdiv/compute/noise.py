@@ -60,11 +60,7 @@ def in_rows(generator: np.random.SFC64, rows: int, count: int) -> Tensor:
 @lru_cache(maxsize=1)
 def _words() -> Callable[[np.random.SFC64, int], NDArray[np.uint64]]:
     """From a generator to its next words of 64 bits, in less than half the time of NumPy."""
-
-    def plain(generator: np.random.SFC64, count: int) -> NDArray[np.uint64]:
-        return np.random.Generator(generator).integers(1 << 64, size=count, dtype=np.uint64)
-
-    library = native.library()
+    library, plain = native.library(), np.random.SFC64.random_raw
     if library is None:
         return plain
 
