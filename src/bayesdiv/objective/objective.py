@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from numbers import Integral
 from typing import Any, NamedTuple, cast
 from weakref import ref
@@ -216,11 +217,17 @@ class Objective(nn.Module):
         scales = {m: m.q().stddev for m in many if type(m.posterior) is MeanField}
         shared = {m: scale.detach().requires_grad_() for m, scale in scales.items()}
         posteriors = {m: Normal(m.loc, own, validate_args=False) for m, own in shared.items()}
+        # Few weights are drawn at once, so that the draws are those of a network that runs at once.
+        few = [m for m in modules if self.samples * m.loc.numel() < MANY]
+        drawn = {m: m.draw(self.samples, autocast_dtype(m.loc.device)) for m in few}
+        held = {m: own.detach().requires_grad_() for m, own in drawn.items()}
 
-        def group(count: int) -> Part:
+        def group(first: int, count: int) -> Part:
             weights = tuple(
-                draw_of(module, posteriors.get(module), count, autocast_dtype(module.loc.device))
-                for module in modules
+                held[m][first : first + count]
+                if m in held
+                else draw_of(m, posteriors.get(m), count, autocast_dtype(m.loc.device))
+                for m in modules
             )
             nll = share * (count / self.samples) * self._nll(model, weights, x, y)
             return Part(_finite_sum(nll), nll)
@@ -231,9 +238,12 @@ class Objective(nn.Module):
             return Part(_finite_sum(total), divergence)
 
         # The penalty first: what it needs beside its gradients is gone before a draw is made.
-        parts: list[Callable[[], Part]] = [penalty, *(partial(group, n) for n in counts)]
+        firsts = accumulate(counts, initial=0)
+        groups = (partial(group, *cut) for cut in zip(firsts, counts, strict=False))
+        parts: list[Callable[[], Part]] = [penalty, *groups]
         learned = [p for part in (model, self) for p in part.parameters() if p.requires_grad]
-        inputs, own = (*learned, *scales.values()), (*learned, *shared.values())
+        inputs = (*learned, *scales.values(), *drawn.values())
+        own = (*learned, *shared.values(), *held.values())
         again = any(module.may_recompute for module in modules)
         total, nll, divergence = in_turn(parts, inputs, own, again)
         return Loss(total, nll, _as_many(divergence, nll))
