@@ -178,7 +178,10 @@ def found(results: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _present(results: Path, data: str, contender: str) -> Path | None:
-    paths = (place(results, data, contender, folder) for folder in (SEARCHED, FOLDER))
+    # Losses of a set are compared by searches alone once all of them are there.
+    whole = all(place(results, data, loss, SEARCHED).exists() for loss in LOSSES)
+    folders = (SEARCHED, FOLDER) if whole else (FOLDER,)
+    paths = (place(results, data, contender, folder) for folder in folders)
     return next((path for path in paths if path.exists()), None)
 
 
