@@ -425,7 +425,7 @@ def _numbers(module: Bayesian) -> object:
     if type(prior) is not Prior or prior._parameters or traced():
         return None
     held = [x for x in prior._buffers.values() if x is not None]
-    if any(x.requires_grad or x.numel() > FEW or x.device.type != "cpu" for x in held):
+    if any(x.requires_grad or x.numel() > FEW or not on_cpu(x) for x in held):
         return None
     return prior.family, [(x.dtype, x.tolist()) for x in held]
 
