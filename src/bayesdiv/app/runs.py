@@ -74,8 +74,9 @@ def owned(folder: Path) -> Iterator[Path]:
             who, then = f"{who} on {host}", f"{then}, remove {path} if it is gone,"
         raise RunError(f"{path.parent} is being written by {who}: {then} or choose another folder")
     try:
-        with reported(path.parent, "written"):
-            path.write_text(json.dumps({"pid": os.getpid(), "host": here}))
+        how = os.O_WRONLY | os.O_TRUNC | NO_LINKS
+        with reported(path.parent, "written"), open(os.open(path, how), "w") as file:
+            json.dump({"pid": os.getpid(), "host": here}, file)
         for leftover in path.parent.glob(".*.part"):
             leftover.unlink(missing_ok=True)
         yield path.parent

@@ -36,8 +36,9 @@ def calibrate(settings: Namespace) -> None:
     if settings.new is not None:
         (x, y), _ = options.with_targets(settings.new, told, settings)
         with suppress(DataError):  # data that are gone cannot be compared
-            known = {row.tobytes() for row in reloaded(told, settings.run).train.x.numpy()}
-            if same := sum(row.tobytes() in known for row in x.numpy()):
+            # By their hashes: rows may be pictures.
+            known = {hash(row.tobytes()) for row in reloaded(told, settings.run).train.x.numpy()}
+            if same := sum(hash(row.tobytes()) in known for row in x.numpy()):
                 note(f"rows that the run was trained on: {same}: calibrate with rows new to it")
     else:
         x, y = reloaded(told, settings.run).test
