@@ -9,7 +9,6 @@ import torch
 
 import bayesdiv as bd
 from bayesdiv.divergence import UnmodifiedJSA, UnmodifiedJSG
-from bayesdiv.divergence.estimators import InParts
 from bayesdiv.divergence.quadrature import NotConverged
 from tests.divergence.families import Line, draw_posterior, draw_prior, reference
 
@@ -43,7 +42,7 @@ def agree(found, wanted, dtype):
 
 
 def samples(estimator):
-    return isinstance(estimator, bd.MonteCarlo | InParts)
+    return isinstance(estimator, bd.MonteCarlo | bd.Auto)
 
 
 def check(seed):

@@ -11,17 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from bayesdiv.divergence import closed_form
+from bayesdiv.divergence import closed_form, densities
 from bayesdiv.divergence.base import Computation, Divergence, Estimator, Points, checked_alpha
 from bayesdiv.divergence.closed_form import Rule
-from bayesdiv.divergence.densities import (
-    at_least_single,
-    common_shape,
-    log_density,
-    parameter,
-    part,
-    whole_line,
-)
 from bayesdiv.divergence.gaussian import alpha_of, any_of
 from bayesdiv.divergence.quadrature import Quadrature
 
@@ -60,7 +52,7 @@ class Exact(Estimator):
             remedy = "use Quadrature() or MonteCarlo(), or register one with closed_form.register"
             raise NoExactForm(f"{divergence} has {told}: {remedy}")
         compute = closed_form.prepare(rule, divergence, q, p)
-        return lambda q, p, _: compute(at_least_single(q), at_least_single(p))
+        return lambda q, p, _: compute(densities.at_least_single(q), densities.at_least_single(p))
 
     def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
         rule = closed_form.find(divergence, q, p)
@@ -104,22 +96,21 @@ class MonteCarlo(Estimator):
         alpha = alpha_of(divergence)
         if isinstance(alpha, Tensor):  # which an optimizer may have moved
             checked_alpha(alpha)
-        q, p = at_least_single(q), at_least_single(p)
-        shape = common_shape(q.batch_shape, p.batch_shape)
+        q, p = densities.at_least_single(q), densities.at_least_single(p)
+        shape = densities.common_shape(q.batch_shape, p.batch_shape)
         missing = self.samples - (0 if weights is None else len(weights))
         if missing > 0:
             more = draws(q, shape, missing)
             weights = more if weights is None else torch.cat([weights.to(more.dtype), more])
         weights = cast(Tensor, weights)
-        if weights.requires_grad and not whole_line(p):
-            told = f"against {type(p).__name__}, whose density has an edge"
-            remedy = "use Quadrature(), or Exact() with JSA"
-            raise ValueError(f"samples give a wrong gradient {told}: {remedy}")
+        if weights.requires_grad and not densities.whole_line(p):
+            told = f"a wrong gradient against {type(p).__name__}, whose density has an edge"
+            raise ValueError(f"samples give {told}: use Quadrature(), or Exact() with JSA")
         at_p = _Later(lambda: _drawn(q, p, draws(p, shape, self.samples)))
         points = _drawn(q, p, weights), cast(Points, at_p)
         # Where q has the larger scale, or standard deviation if one of them has no scale.
         sides = [getattr(d, "scale", None) for d in (q, p)]
-        if not (whole_line(q) and whole_line(p)) or None in sides:
+        if not (densities.whole_line(q) and densities.whole_line(p)) or None in sides:
             sides = [d.stddev for d in (q, p)]
         one, two = (cast(Tensor, side).detach() for side in sides)
         wider = one > two
@@ -136,7 +127,7 @@ def draws(distribution: Distribution, shape: torch.Size, count: int) -> Tensor:
 
 
 def _drawn(q: Distribution, p: Distribution, weights: Tensor) -> Points:
-    log_q, log_p = log_density(q, weights), log_density(p, weights)
+    log_q, log_p = densities.log_density(q, weights), densities.log_density(p, weights)
     return Points(log_q, log_p, log_q.new_full((), -math.log(weights.shape[0])))
 
 
@@ -171,33 +162,26 @@ class Auto(Estimator):
     fallback: Estimator = field(default_factory=MonteCarlo)
 
     def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        return self.choose(divergence, q, p).prepared(divergence, q, p)
+        way = self.choose(divergence, q, p)
+        if way is not self:
+            return way.prepared(divergence, q, p)
+        ways = [(f, self.prepared(each, q, p)) for f, each in divergence.parts]
+        return lambda q, p, weights: reduce(add, (f * way(q, p, weights) for f, way in ways))
 
     def rule(self, divergence: Divergence, q: Distribution, p: Distribution) -> Rule | None:
-        return self.choose(divergence, q, p).rule(divergence, q, p)
+        way = self.choose(divergence, q, p)
+        return None if way is self else way.rule(divergence, q, p)
 
     def choose(self, divergence: Divergence, q: Distribution, p: Distribution) -> Estimator:
-        """The estimator that fits this divergence and pair."""
+        """The estimator that fits this divergence and pair; itself where each part has its own."""
         if closed_form.find(divergence, q, p) is not None:
             return Exact()
         if divergence.parts:
-            return InParts(self)
+            return self
         # Whether samples give a right value and gradient, and a spread.
-        led = divergence.linear and whole_line(p)
+        led = divergence.linear and densities.whole_line(p)
         led = led and all(fair({"q": q, "p": p}[one], q, p) for one in divergence.averaged)
         return self.fallback if led or not isinstance(self.fallback, MonteCarlo) else Quadrature()
-
-
-@dataclass(frozen=True)
-class InParts(Estimator):
-    """Every part of a divergence by the estimator that fits it."""
-
-    auto: Auto
-
-    def prepared(self, divergence: Divergence, q: Distribution, p: Distribution) -> Computation:
-        """The sum of the parts, from the same draws of q."""
-        ways = [(f, self.auto.prepared(each, q, p)) for f, each in divergence.parts]
-        return lambda q, p, weights: reduce(add, (f * way(q, p, weights) for f, way in ways))
 
 
 def tail_index(distribution: Distribution) -> float:
@@ -227,10 +211,10 @@ def fair(source: Distribution, q: Distribution, p: Distribution) -> bool:
 def _logs(distribution: Distribution) -> tuple[Tensor, Tensor]:
     """Log densities at both far points of either side, (2, n) each."""
     with torch.no_grad():
-        flat = part(distribution, slice(None))
-        signs = parameter(flat).new_tensor([[-1.0], [1.0]])
+        flat = densities.part(distribution, slice(None))
+        signs = densities.parameter(flat).new_tensor([[-1.0], [1.0]])
         x = [signs.expand(-1, *flat.batch_shape) * place for place in (_NEAR, _FAR)]
-        return log_density(flat, x[0]), log_density(flat, x[1])
+        return densities.log_density(flat, x[0]), densities.log_density(flat, x[1])
 
 
 Divergence.default = Auto()
