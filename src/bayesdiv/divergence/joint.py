@@ -12,19 +12,11 @@ weights. With R = diag(a) + B Bᵀ of rank r every term costs O(n r²) by the de
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
-from torch.distributions import (
-    Categorical,
-    Distribution,
-    Independent,
-    LowRankMultivariateNormal,
-    MixtureSameFamily,
-    MultivariateNormal,
-    Normal,
-)
+from torch import Tensor, distributions
+from torch.distributions import Distribution
 
 from bayesdiv.divergence.base import Divergence, Number
 from bayesdiv.divergence.densities import common_shape, log_density, rebatched, whole_line
@@ -32,11 +24,12 @@ from bayesdiv.divergence.estimators import Auto, draws
 from bayesdiv.divergence.kl import JSG, KL, ReverseKL, WeightedKL
 
 
-class Members(MixtureSameFamily):
+class Members(distributions.MixtureSameFamily):
     """A mixture in equal shares whose `total` is the mean of its members' totals."""
 
     def __init__(self, each: Distribution) -> None:
-        shares = Categorical(logits=each.mean.new_zeros(each.batch_shape[-1]), validate_args=False)
+        logits = each.mean.new_zeros(each.batch_shape[-1])
+        shares = distributions.Categorical(logits=logits, validate_args=False)
         super().__init__(shares, each, validate_args=False)
 
 
@@ -53,13 +46,13 @@ def total(
     in q, such as KL and JSA, that bounds the mixture's own; KL by log(members) nats at most.
 
     Examples:
-        >>> from torch.distributions import MultivariateNormal
+        >>> from torch.distributions import MultivariateNormal, Normal
         >>> q = MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 0.8], [0.8, 1.0]]))
         >>> total(KL(), q, Normal(0.0, 1.0))
         tensor(0.5108)
     """
     if isinstance(q, Members):
-        each, own = by_member(q, p)
+        each, own = members(q, p)
         if each.event_shape:
             return total(divergence, each, own).mean(-1)
         return Auto()(divergence, each, own).sum(-1).mean(-1)
@@ -86,13 +79,13 @@ def total(
 
 
 def _standardised(q: Distribution, p: Distribution) -> "_LowRank | _Dense | None":
-    if not isinstance(p, Normal):
+    if not isinstance(p, distributions.Normal):
         return None
-    if isinstance(q, LowRankMultivariateNormal):
+    if isinstance(q, distributions.LowRankMultivariateNormal):
         delta = (q.loc - p.loc) / p.scale
         variance = (q.cov_diag / p.scale.square()).expand_as(delta)
         return _LowRank(delta, variance, q.cov_factor * p.scale.reciprocal().unsqueeze(-1))
-    if isinstance(q, MultivariateNormal):
+    if isinstance(q, distributions.MultivariateNormal):
         return _Dense((q.loc - p.loc) / p.scale, q.scale_tril / p.scale.unsqueeze(-1))
     return None
 
@@ -175,8 +168,7 @@ def _square(values: Tensor) -> Tensor:
 
 
 def _solve(tril: Tensor, right: Tensor) -> Tensor:
-    solution: Tensor = torch.linalg.solve_triangular(tril, right, upper=False)
-    return solution
+    return cast(Tensor, torch.linalg.solve_triangular(tril, right, upper=False))
 
 
 def _one_like(matrix: Tensor) -> Tensor:
@@ -190,8 +182,7 @@ def _log_det(tril: Tensor) -> Tensor:
 
 def _cholesky(matrix: Tensor) -> Tensor:
     # Without the check, for which a GPU would have to halt: the matrix is I plus a square.
-    factor: Tensor = torch.linalg.cholesky_ex(matrix).L
-    return factor
+    return cast(Tensor, torch.linalg.cholesky_ex(matrix).L)
 
 
 def _by(alpha: Number, axes: int) -> Number:
@@ -221,10 +212,10 @@ def _sampled(
     return lambda: log_ratio(q.rsample((count,)) if weights is None else weights), reverse_kl
 
 
-def by_member(q: Members, p: Distribution) -> tuple[Distribution, Distribution]:
+def members(q: Distribution, p: Distribution) -> tuple[Distribution, Distribution]:
     """The members along an axis in front of the weights, and the prior with such an axis."""
     # Members that are products are given by their marginals, (…, members, weights).
     shape = common_shape(p.batch_shape, q.batch_shape + q.event_shape)
     own = rebatched(p.expand(shape), shape, lambda x: x.unsqueeze(len(shape) - 1))
-    each = q.component_distribution
-    return each.base_dist if isinstance(each, Independent) else each, own
+    each = cast(Members, q).component_distribution
+    return each.base_dist if isinstance(each, distributions.Independent) else each, own

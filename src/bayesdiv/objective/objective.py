@@ -275,13 +275,8 @@ class Objective(nn.Module):
     def _found(self, q: Distribution, p: Distribution) -> Prepared:
         """The rule for pairs like this one, of a product, of its members or of all weights."""
         if isinstance(q, joint.Members):
-            rule = self._found(*joint.by_member(q, p))
-
-            def mean_total(q: Distribution, p: Distribution, _: Tensor | None) -> Tensor:
-                totals = rule.total(*joint.by_member(cast(joint.Members, q), p))
-                return totals.mean(-1, keepdim=True)
-
-            return Prepared(mean_total)
+            rule = self._found(*joint.members(q, p))
+            return Prepared(lambda q, p, _: rule.total(*joint.members(q, p)).mean(-1, keepdim=True))
         if not q.event_shape:
             return prepare(self.estimator, self.divergence, q, p)
         divergence = self.divergence
