@@ -18,15 +18,8 @@ from torch.distributions import Distribution, Normal
 from bayesdiv.compute import native
 from bayesdiv.compute.devices import compiling, traced
 from bayesdiv.compute.inplace import Total, TotalRule
-from bayesdiv.divergence import closed_form
-from bayesdiv.divergence.arithmetic import (
-    Arithmetic,
-    Mixture,
-    OneSided,
-    equally_spaced,
-    one_sided,
-    window,
-)
+from bayesdiv.divergence import arithmetic, closed_form
+from bayesdiv.divergence.arithmetic import Arithmetic, Mixture, OneSided
 from bayesdiv.divergence.base import Divergence
 from bayesdiv.divergence.closed_form import Prepared, Rule
 from bayesdiv.divergence.gaussian import Standard, Terms, alpha_of, one_pass
@@ -183,7 +176,7 @@ def built(mixture: Mixture) -> Tensor:
     along_eta, along_distance, count = BUILT_FROM
     columns = np.linspace(0, FARTHEST, COLUMNS + 1)
     distance, by_distance = _chebyshev(columns, 0, FARTHEST, along_distance)
-    nodes, parts = equally_spaced(count, window(count, mixture)), []
+    nodes, parts = arithmetic.equally_spaced(count, arithmetic.window(count, mixture)), []
     for low, high in ((LOWEST, 0), (0, HIGHEST)):
         rows = np.linspace(low, high, HIGHEST * STEPS + 1)[low == 0 :]
         eta, by_eta = _chebyshev(rows, low, high, along_eta)
@@ -193,7 +186,7 @@ def built(mixture: Mixture) -> Tensor:
         sides = np.broadcast_arrays(distance * np.sqrt(1 + ratio**2), ratio, excess)
         flat = [torch.from_numpy(side.reshape(-1)).split(4096) for side in sides]
         blocks = map(Standard, *flat)
-        pieces = [one_sided(block, mixture, nodes).value for block in blocks]
+        pieces = [arithmetic.one_sided(block, mixture, nodes).value for block in blocks]
         values = torch.cat(pieces).reshape(sides[0].shape).numpy()
         orders = ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2))
         parts.append([by_eta[one] @ values @ by_distance[two].T for one, two in orders])

@@ -25,19 +25,10 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, Uniform
 from torch.nn.functional import softplus
 
-from bayesdiv.divergence import closed_form
+from bayesdiv.divergence import closed_form, gaussian
 from bayesdiv.divergence.base import Divergence, Number, Points, compiling, on_gpu
 from bayesdiv.divergence.closed_form import NodeRule, Prepared
-from bayesdiv.divergence.gaussian import (
-    BLOCK,
-    Standard,
-    Terms,
-    any_of,
-    from_narrower,
-    in_double,
-    log_number,
-    one_pass,
-)
+from bayesdiv.divergence.gaussian import BLOCK, Standard, Terms, log_number, one_pass
 from bayesdiv.divergence.kl import Skewed, Zero
 
 NODES = 40
@@ -248,15 +239,15 @@ def one_sided(block: Standard, mixture: Mixture, nodes: Nodes) -> Terms:
     ratio = block.ratio
     if ratio.dtype == torch.float32 and nodes[0][-1] > 9:
         # A window this wide means an alpha next to 0 or 1: c s_k spans more than float32 holds.
-        return in_double(lambda block, _: one_sided(block, mixture, nodes), block, 0.0)
+        return gaussian.in_double(lambda block, _: one_sided(block, mixture, nodes), block, 0.0)
     learned = mixture if isinstance(mixture.inner, Tensor) else None
     swap = ratio > 1
-    if not any_of(swap):
+    if not gaussian.any_of(swap):
         return _narrow(block, mixture.weights, learned, nodes)
     weights = tuple(_either(swap, mixture.weights, mixture.swapped.weights, ratio))
     if learned is not None:
         learned = Mixture(*_either(swap, mixture, mixture.swapped, ratio))  # type: ignore[arg-type]
-    return from_narrower(lambda narrow: _narrow(narrow, weights, learned, nodes), block)
+    return gaussian.from_narrower(lambda narrow: _narrow(narrow, weights, learned, nodes), block)
 
 
 def _either(

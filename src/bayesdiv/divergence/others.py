@@ -8,16 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from bayesdiv.divergence import closed_form
+from bayesdiv.divergence import closed_form, gaussian
 from bayesdiv.divergence.base import Divergence, Number, Points
-from bayesdiv.divergence.gaussian import (
-    OnePass,
-    Standard,
-    Terms,
-    close_to_one,
-    from_narrower,
-    minus_log1p_near,
-)
+from bayesdiv.divergence.gaussian import OnePass, Standard, Terms, close_to_one, minus_log1p_near
 from bayesdiv.divergence.kl import KL
 
 
@@ -143,7 +136,7 @@ def _renyi(block: Standard, alpha: Number) -> Terms:
 
 
 def _total_variation(block: Standard, _: Number) -> Terms:
-    return from_narrower(_mass_apart, block)
+    return gaussian.from_narrower(_mass_apart, block)
 
 
 def _mass_apart(block: Standard) -> Terms:
@@ -163,7 +156,7 @@ def _mass_apart(block: Standard) -> Terms:
     low, high = torch.minimum(far, close), torch.maximum(far, close)
     # In units of the narrower side ε, and of the wider one δ + r ε.
     mass = _between(low, high) - _between(delta + ratio * low, delta + ratio * high)
-    bell_low, bell_high = _bell(low), _bell(high)
+    bell_low, bell_high = ((-0.5 * x * x).exp() / math.sqrt(2 * math.pi) for x in (low, high))
     d_delta = (bell_low - bell_high) / ratio
     return Terms(mass.clamp(0.0, 1.0), d_delta, low * bell_low - high * bell_high)
 
@@ -174,10 +167,6 @@ def _between(low: Tensor, high: Tensor) -> Tensor:
     ends = torch.stack([flip * low, flip * high])
     below_low, below_high = (torch.special.ndtr(x) for x in (ends.amin(0), ends.amax(0)))
     return torch.sub(below_high, below_low)
-
-
-def _bell(x: Tensor) -> Tensor:
-    return (-0.5 * x * x).exp() / math.sqrt(2 * math.pi)
 
 
 closed_form.register(Renyi, Normal, Normal)(OnePass(_renyi))
