@@ -95,11 +95,9 @@ class Vectorized(Over):
             mixed = "type" in told and autocast_dtype(device) is not None
             if not mixed and not any(one in told for one in ("vmap", "batching rule", "functorch")):
                 raise
-            raise _NoRule(
-                "torch.vmap has no rule for a part of this network, such as batch norm, LSTM or "
-                "gradient checkpointing: give over=bayesdiv.Looped(), to the objective and to "
-                "predict"
-            ) from error
+            such = "a part of this network, such as batch norm, LSTM or gradient checkpointing"
+            remedy = "give over=bayesdiv.Looped(), to the objective and to predict"
+            raise _NoRule(f"torch.vmap has no rule for {such}: {remedy}") from error
 
 
 class _NoRule(RuntimeError):
@@ -293,11 +291,8 @@ def _at_once_or_loop(model: nn.Module, run: Callable[..., Tensor], weights: Weig
         modes[model.training] = True
         return outputs
     except _NoRule as error:
-        _log.info(
-            "%s is run draw by draw, because torch.vmap cannot run it over all draws at once: %s",
-            type(model).__name__,
-            " ".join(str(error.__cause__).split())[:200],
-        )
+        told = "%s is run draw by draw, because torch.vmap cannot run it over all draws at once: %s"
+        _log.info(told, type(model).__name__, " ".join(str(error.__cause__).split())[:200])
     modes[model.training] = False
     back()
     return Looped()(run, weights)

@@ -126,9 +126,8 @@ def has_triton() -> bool:
     """Whether Triton is installed; that it is not is reported once."""
     if not _TRITON and not compiling() and "triton" not in _told:
         _told.append("triton")
-        logging.getLogger("bayesdiv.compute.triton").info(
-            "Triton is not installed: divergences and draws on a GPU take several passes"
-        )
+        told = "Triton is not installed: divergences and draws on a GPU take several passes"
+        logging.getLogger("bayesdiv.compute.triton").info(told)
     return _TRITON
 
 
@@ -147,9 +146,8 @@ def trusted(name: str, backend: Backend, rule: Rule, divergence: Divergence, lik
             problem = " ".join(str(error).split())[:200] or type(error).__name__
             _trusted[key] = False
         if not _trusted[key]:
-            logging.getLogger(f"bayesdiv.compute.{name}").warning(
-                "%s is not used for %s on %s: %s", name, divergence, like.device, problem
-            )
+            log = logging.getLogger(f"bayesdiv.compute.{name}")
+            log.warning("%s is not used for %s on %s: %s", name, divergence, like.device, problem)
     return _trusted[key]
 
 

@@ -102,10 +102,9 @@ def check(
     for name, part in (("model", model), ("objective", objective)):
         for key, parameter in part.named_parameters():
             if parameter.requires_grad and id(parameter) not in held:
-                raise ValueError(
-                    f"the optimizer must hold every parameter of the {name} that is to learn, it "
-                    f"lacks {key}: add {name}.parameters(), or fix it by requires_grad_(False)"
-                )
+                told = f"every parameter of the {name} that is to learn, it lacks {key}"
+                remedy = f"add {name}.parameters(), or fix it by requires_grad_(False)"
+                raise ValueError(f"the optimizer must hold {told}: {remedy}")
 
 
 def _check_natural(group: Mapping[str, Any], objective: Objective) -> None:
@@ -125,37 +124,31 @@ def cautions(
     """Of a divergence without effect or slow, targets on another scale, and decayed scales."""
     asked = objective.divergence_given and objective.strength.report() > 0
     if asked and not bayesian_modules(model):
-        yield (
-            f"the model has no Bayesian module, so that {objective.divergence} has no effect: make "
-            "it one with bayesianize, or set strength=0"
-        )
+        told = f"the model has no Bayesian module, so that {objective.divergence} has no effect"
+        yield f"{told}: make it one with bayesianize, or set strength=0"
     way, divergence = objective.estimator, objective.divergence.reduced()
     for module in bayesian_modules(model):
         q, p, size = module.q(), module.p(), module.layout.size
         large = size >= _SLOW and not q.event_shape
         if large and isinstance(way, Auto) and type(way.choose(divergence, q, p)) is Quadrature:
-            yield (
-                f"{divergence} of {size:,} weights from a {type(p).__name__} prior is integrated "
-                "in every step, which takes some 20 ms per weight: use KL, JSA, a Gaussian prior, "
-                "or estimator=bd.MonteCarlo(samples=10)"
-            )
+            told = "is integrated in every step, which takes some 20 ms per weight"
+            remedy = "use KL, JSA, a Gaussian prior, or estimator=bd.MonteCarlo(samples=10)"
+            prior = f"{size:,} weights from a {type(p).__name__} prior"
+            yield f"{divergence} of {prior} {told}: {remedy}"
     likelihood, targets = objective.likelihood, _targets(batches)
     if isinstance(likelihood, Gaussian) and targets is not None:
         spread = targets.float().square().mean().sqrt().item()
         noise = likelihood.scale.detach().max().item()
         if spread > _FAR * noise:
-            yield (
-                f"the targets are of size {spread:.3g}, far above the noise of {noise:.3g} that "
-                "the likelihood starts with: standardise them to mean 0 and deviation 1"
-            )
+            told = f"far above the noise of {noise:.3g} that the likelihood starts with"
+            remedy = "standardise them to mean 0 and deviation 1"
+            yield f"the targets are of size {spread:.3g}, {told}: {remedy}"
     spreads = {id(parameter) for parameter in _of_posteriors(model)[1]}
     for group in optimizer.param_groups:
         decay = group.get("weight_decay", 0.0)
         if decay > 0 and any(id(parameter) in spreads for parameter in group["params"]):
-            yield (
-                f"the optimizer has weight decay {decay:g} on the scales of the posterior, which "
-                "pulls them towards 0.69: use bd.parameter_groups"
-            )
+            told = f"weight decay {decay:g} on the scales of the posterior, which pulls them"
+            yield f"the optimizer has {told} towards 0.69: use bd.parameter_groups"
 
 
 def _targets(batches: Iterable[Any]) -> Tensor | None:

@@ -259,7 +259,6 @@ class _Sums:
         self.size, self.sums = 0, list[Tensor]()
 
     def add(self, loss: Loss, size: int) -> None:
-        """Add the loss of a batch of this size."""
         self.size += size
         parts = [part.detach() for part in loss]
         if self.sums:
@@ -299,7 +298,6 @@ def _diagnosis(nll: float, where: str, batch: tuple[Any, ...]) -> str:
     if not math.isfinite(nll):
         told, advice = f"nll of {where} is {nll}", "standardise inputs and targets, or start the"
         return f"the {told}: lower the learning rate, {advice} noise scale higher"
-    return (
-        f"the divergence in {where} is not finite: use JSA, which is bounded, a prior whose "
-        "support holds the posterior, or a wider start, such as bayesianize(…, start=0.8)"
-    )
+    remedy = "use JSA, which is bounded, a prior whose support holds the posterior"
+    start = "a wider start, such as bayesianize(…, start=0.8)"
+    return f"the divergence in {where} is not finite: {remedy}, or {start}"
