@@ -189,7 +189,6 @@ def _outputs(
 
 
 def _at_a_time(model: nn.Module, device: torch.device) -> int:
-    """How many draws to make at a time."""
     # Whatever the rows: as many numbers in another number of pieces would be other noise, and the
     # same row would have another prediction in a larger table.
     # A deterministic part runs once for all draws that run together; a GPU wants many of them.

@@ -275,7 +275,6 @@ def _is_number(row: list[str], place: int) -> bool:
 
 
 def _read_excel(path: Path, wanted: str | None) -> Read:
-    """A sheet of an Excel file."""
     import pandas as pd
 
     check_unpacked(path)
@@ -289,7 +288,6 @@ def _read_excel(path: Path, wanted: str | None) -> Read:
 
 
 def _read_parquet(path: Path) -> Read:
-    """A Parquet file."""
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     with ParquetFile(path) as file:

@@ -112,7 +112,6 @@ class Tabular(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _next(self, *given: ArrayLike | None) -> Self:
-        """Learn from the next part of a table."""
         if not hasattr(self, "model_"):
             self._stream = Stream()
         self._stream.on = True
