@@ -283,9 +283,8 @@ def _below(
     # No piece has the peak inside, where it is sharpest.
     at = torch.maximum(torch.minimum(at, high), low)
     first, last = torch.minimum(at, peak), torch.maximum(at, peak)
-    left, middle, right = (
-        _area(bend, *ends) for ends in ((low, first), (first, last), (last, high))
-    )
+    pieces = (low, first), (first, last), (last, high)
+    left, middle, right = (_area(bend, *ends) for ends in pieces)
     return (left + torch.where(at > peak, middle, 0.0)) / (left + middle + right)
 
 

@@ -112,8 +112,7 @@ def _of_logarithms(
 FAMILIES = {
     "heteroscedastic": Family(lambda _: likelihoods.HeteroscedasticGaussian(_SMALLEST, _SHIFT)),
     "gaussian": Family(
-        lambda units: likelihoods.Gaussian() if len(units.loc) == 1 else Gaussians(len(units.loc)),
-        outputs=1,
+        lambda u: Gaussians(len(u.loc)) if len(u.loc) > 1 else likelihoods.Gaussian(), outputs=1
     ),
     "student_t": Family(lambda _: likelihoods.StudentTNoise(), outputs=1),
     "mixture": Family(
@@ -123,9 +122,7 @@ FAMILIES = {
     ),
     "log_normal": Family(_of_logarithms(likelihoods.LogNormal), _logarithmic),
     "gamma": Family(_of_logarithms(likelihoods.Gamma), _logarithmic),
-    "poisson": Family(
-        lambda units: likelihoods.Poisson(_numbers(units.centre)), _counted, outputs=1
-    ),
+    "poisson": Family(lambda u: likelihoods.Poisson(_numbers(u.centre)), _counted, outputs=1),
     "negative_binomial": Family(
         _of_logarithms(likelihoods.NegativeBinomial, OVERDISPERSED), _counted
     ),

@@ -223,10 +223,8 @@ class Spread(Saved):
         Give all that one call of `draw_weights` returned; of an ensemble, whose members take turns
         in it, a multiple of their number.
         """
-        return tuple(
-            torch.lerp(_centre(module.posterior, drawn), drawn, self.factor)
-            for module, drawn in zip(bayesian_modules(model), weights, strict=True)
-        )
+        pairs = zip(bayesian_modules(model), weights, strict=True)
+        return tuple(torch.lerp(_centre(m.posterior, own), own, self.factor) for m, own in pairs)
 
 
 def _centre(posterior: nn.Module, drawn: Tensor) -> Tensor:

@@ -137,11 +137,8 @@ def at_least_single(distribution: Distribution) -> Distribution:
     """The distribution in single precision where it is in less: a rule would round every step."""
     if parameter(distribution).dtype not in (torch.bfloat16, torch.float16):
         return distribution
-
-    def change(tensor: Tensor) -> Tensor:
-        return tensor.float() if tensor.is_floating_point() else tensor
-
-    return rebatched(distribution, distribution.batch_shape, change)
+    batch = distribution.batch_shape
+    return rebatched(distribution, batch, lambda x: x.float() if x.is_floating_point() else x)
 
 
 def rebatched(

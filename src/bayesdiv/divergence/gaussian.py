@@ -176,12 +176,8 @@ class _OnePass(torch.autograd.Function):
             gradients[3] = -(scale * by_scale + (loc - prior_loc) * by_loc) / prior_scale
         if ctx.learns_alpha:
             gradients[4] = grad * d_alpha
-        fitted = [
-            g.sum_to_size(shape) if g is not None and needed else None
-            for g, shape, needed in zip(
-                gradients, ctx.shapes[:5], ctx.needs_input_grad[:5], strict=True
-            )
-        ]
+        parts = zip(gradients, ctx.shapes[:5], ctx.needs_input_grad[:5], strict=True)
+        fitted = [g.sum_to_size(s) if needed and g is not None else None for g, s, needed in parts]
         if torch.is_grad_enabled() and link.requires_grad:
             fitted = [g if g is None else _Once.apply(g, link) for g in fitted]  # type: ignore
         return (*fitted, None, None, None)
@@ -219,9 +215,8 @@ def block_terms(rule: GaussianRule, *block: Any) -> tuple[Tensor, ...]:
     ratio = scale * inverse
     limits = torch.finfo(ratio.dtype)
     # Where the range of the dtype ends, its end: a rule would meet inf - inf, or 0 · inf.
-    delta, excess = (
-        (x * inverse).clamp(limits.min, limits.max) for x in (loc - prior_loc, scale - prior_scale)
-    )
+    away = loc - prior_loc, scale - prior_scale
+    delta, excess = ((x * inverse).clamp(limits.min, limits.max) for x in away)
     ratio = ratio.clamp(limits.tiny * limits.eps, limits.max)
     terms = rule(Standard(delta, ratio, excess), alpha)
     if compiling():

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,11 +76,9 @@ class Quadrature(Estimator):
                 own = replace(divergence, alpha=each)  # type: ignore[type-var]
             return _Pair(own, part(q, cut), part(p, cut), self.points).value()
 
-        values = [
-            # Recomputed in the backward pass: what a block of nodes holds is never kept.
-            cast(Tensor, checkpoint(block, start, use_reentrant=False))
-            for start in range(0, shape.numel(), step)
-        ]
+        starts = range(0, shape.numel(), step)
+        # Recomputed in the backward pass: what a block of nodes holds is never kept.
+        values = [checkpoint(block, start, use_reentrant=False) for start in starts]
         dtype = torch.promote_types(like.dtype, torch.float32)
         return torch.cat(values).reshape(shape).to(dtype)
 
@@ -114,7 +112,6 @@ class _Record(NamedTuple):
         return halves._replace(change=torch.cat([change, change]))
 
     def with_halves(self, halves: "_Record", index: Tensor) -> "_Record":
-        """Some panels in halves."""
         new = self._replace(sums=self.sums.gather(0, index)).compared(halves)
         sums, change = put(self.sums, index, new.sums), put(self.change, index, new.change)
         return _Record(sums, self.logarithmic, change)

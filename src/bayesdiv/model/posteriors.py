@@ -196,11 +196,8 @@ class Ensemble:
 
     def laid_out(self, layout: Layout) -> PosteriorFor:
         """The same choice for weights of this layout, whose tensors are redrawn one by one."""
-
-        def redrawn(loc: Tensor) -> Tensor:
-            return torch.cat([self.redraw(piece) for piece in loc.split(layout.sizes)])
-
-        return replace(self, redraw=redrawn)
+        sizes = layout.sizes
+        return replace(self, redraw=lambda loc: torch.cat([*map(self.redraw, loc.split(sizes))]))
 
     def __call__(self, loc: Tensor, scale: Tensor) -> "Mixture":
         others = [self.redraw(loc) for _ in range(self.members - 1)]

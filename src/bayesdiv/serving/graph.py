@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from bayesdiv.calibration.sets import Sets, Spread, Temperature
 from bayesdiv.draws import Inputs, Outputs, Weights, tensor_of
 from bayesdiv.model.bayesian import Grouped, bayesian_modules
 from bayesdiv.model.bayesianize import plain
-from bayesdiv.model.layout import place
+from bayesdiv.model.layout import Layout, place
 from bayesdiv.outliers import Threshold, mutual_information
 from bayesdiv.prediction import predict_at
 from bayesdiv.predictive import Predictive
@@ -251,10 +252,8 @@ class Graph(nn.Module):
             given = (inputs,)
         named = None if self.inputs is None else dict(zip(self.inputs, given, strict=True))
         given = given if named is None else ()
-        each = [
-            self.outputs(functional_call(self.net, self._drawn(k), given, named, tie_weights=False))
-            for k in range(self.samples)
-        ]
+        run = partial(functional_call, self.net, args=given, kwargs=named, tie_weights=False)
+        each = [self.outputs(run(self._drawn(k))) for k in range(self.samples)]
         found = self.served(torch.stack(each), self.get_buffer("units"))
         for name, values in found.items():
             # Flags are as they are, since NaN is never inside.
@@ -266,16 +265,13 @@ class Graph(nn.Module):
 
 def rounded(net: nn.Module, weights: Weights, precision: Rounded) -> Weights:
     """The draws as a file of this precision gives them back, for `predict_at`."""
-    return tuple(
-        torch.stack([
-            module.layout.flatten({
-                name: precision.unpacked(precision.packed(tensor))
-                for name, tensor in module.layout.unflatten(draw).items()
-            })
-            for draw in drawn
-        ])
-        for module, drawn in zip(bayesian_modules(net), weights, strict=True)
-    )  # fmt: skip
+
+    def stored(layout: Layout, draw: Tensor) -> Tensor:
+        tensors = layout.unflatten(draw).items()
+        return layout.flatten({n: precision.unpacked(precision.packed(own)) for n, own in tensors})
+
+    pairs = zip(bayesian_modules(net), weights, strict=True)
+    return tuple(torch.stack([stored(m.layout, draw) for draw in drawn]) for m, drawn in pairs)
 
 
 @torch.no_grad()

@@ -331,6 +331,4 @@ def add_noise(splits: Splits, scale: float, seed: int = 0) -> Splits:
     if scale == 0:
         return splits
     own = torch.Generator().manual_seed(seed)
-    return splits.mapped(
-        lambda part: Part(part.x + scale * torch.randn(part.x.shape, generator=own), part.y)
-    )
+    return splits.mapped(lambda p: Part(p.x + scale * torch.randn(p.x.shape, generator=own), p.y))

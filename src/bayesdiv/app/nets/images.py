@@ -208,11 +208,8 @@ class Conv:
     def build(self) -> nn.Sequential:
         """The network, its weights drawn at random."""
         depth, height, width = self.shape
-        layers = [
-            layer
-            for before, after in pairwise([depth, *self.channels])
-            for layer in (nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-        ]
+        convs = (nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise([depth, *self.channels]))
+        layers = [layer for conv in convs for layer in (conv, nn.ReLU(), nn.MaxPool2d(2))]
         left = self.channels[-1] * (height // 4) * (width // 4)
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(left, self.outputs))
 

@@ -39,10 +39,8 @@ Content = str | Iterable[str]
 
 def element(tag: str, *content: Content, **attributes: object) -> Html:
     """An element around some content; class_ is the attribute class, aria_label aria-label."""
-    told = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
-        for name, value in attributes.items()
-    )
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    told = "".join(f' {name}="{html.escape(str(value))}"' for name, value in named.items())
     start = f"<{tag}{told}>"
     return Html(start if tag in VOID else f"{start}{joined(*content)}</{tag}>")
 
@@ -115,10 +113,8 @@ def _script(content: object, **attributes: object) -> Html:
 
 def rows(columns: Columns, **same: object) -> Values:
     """Values for a chart from columns; what is the same in all comes first."""
-    return [
-        {**same, **dict(zip(columns, each, strict=True))}
-        for each in zip(*columns.values(), strict=True)
-    ]
+    every = zip(*columns.values(), strict=True)
+    return [{**same, **dict(zip(columns, each, strict=True))} for each in every]
 
 
 def thinned(values: Tensor, most: int) -> Tensor:

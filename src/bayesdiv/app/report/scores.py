@@ -43,9 +43,8 @@ def scores(task: Task, predictive: Predictive, y: torch.Tensor, counts: Array) -
         squares = cast(Regression, task).to_distance(predictive.mean - y).square()
         logs = task.log_scale - predictive.log_prob(y).double()
         inside = ((low <= y) & (y <= high)).double()
-        squared, nll, coverage = (
-            counts @ each.numpy() / len(y) for each in (squares, logs, inside)
-        )
+        means = (counts @ each.numpy() / len(y) for each in (squares, logs, inside))
+        squared, nll, coverage = means
         return {"rmse": np.sqrt(squared), "nll": nll, "coverage": coverage}
     sure, called = predictive.probabilities.double().max(1)
     right = (called == y).double()
@@ -75,10 +74,8 @@ def measured(known: Sequence[Tested]) -> tuple[Measured, Measured]:
     first, seed = known[0], known[0].run.experiment.training.seed
     own = {o.run.name: scores(o.splits.task, o.predictive, o.y, resamples(len(o.y))) for o in known}
     counts = resamples(len(first.y))
-    beside = {
-        name: scores(first.splits.task, predictive, first.y, counts)
-        for name, predictive, _ in forecasts(first.splits, first.part.x, seed)
-    }
+    simple = forecasts(first.splits, first.part.x, seed)
+    beside = {name: scores(first.splits.task, made, first.y, counts) for name, made, _ in simple}
     return own, beside
 
 

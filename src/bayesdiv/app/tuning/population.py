@@ -72,12 +72,10 @@ class _Trial:
 class Grown(NamedTuple):
     """What a population ends as."""
 
-    experiment: Experiment
-    """The mixture, with the settings of its best trial."""
+    experiment: Experiment  # the mixture, with the settings of its best trial
     tried: list[Tried]
     best: Tried
-    shares: dict[int, float]
-    """Of the trials in the mixture."""
+    shares: dict[int, float]  # of the trials in the mixture
 
 
 def population(
@@ -146,13 +144,9 @@ def _trained(
         alphas = torch.tensor([[trial.settings["alpha"]] for trial in alive])
         divergence = replace(divergence, alpha=alphas)  # type: ignore[type-var]
     own = [trial.experiment.training for trial in alive]
-    objective = Objective(
-        alive[0].experiment.likelihood,
-        divergence,
-        num_data=splits.num_data,
-        strength=torch.tensor([each.strength for each in own]),
-        samples=training.samples,
-    )
+    likelihood, strength = alive[0].experiment.likelihood, [each.strength for each in own]
+    draws: Any = {"num_data": splits.num_data, "samples": training.samples}
+    objective = Objective(likelihood, divergence, strength=torch.tensor(strength), **draws)
     parameters = [*model.parameters(), *objective.parameters()]
     rates = torch.tensor([each.learning_rate for each in own])
     optimizer = Paced(parameters, training.learning_rate or rates[0].item(), rates, before)
