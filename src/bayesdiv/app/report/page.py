@@ -60,8 +60,8 @@ def _examples(known: Sequence[Tested], kind: ModuleType) -> Html:
     if first.run.settings["data"].get("noise"):
         said += " The networks saw the inputs with noise added."
     head = ["mean over test data", *kind.parts(first)]
-    parts = {one.run.name: kind.parts(one).values() for one in known}
-    cells = [[name, *(number(part.mean().item()) for part in own)] for name, own in parts.items()]
+    parts = [(one.run.name, *kind.parts(one).values()) for one in known]
+    cells = [[name, *(number(part.mean().item()) for part in own)] for name, *own in parts]
     means = table("The two parts of the uncertainty", head, cells)
     shown = []
     for one in known:
