@@ -200,15 +200,14 @@ def row_variance(
 
 
 def standing(interval: Interval, margin: float = 0.0) -> Standing:
-    """Ahead or behind where the interval excludes 0, level where it lies within the margin.
+    """Level where the interval lies within the margin, else ahead or behind where it excludes 0.
 
     Examples:
         >>> standing(Interval(1.0, 0.5, 1.5, 5)), standing(Interval(0.1, -0.2, 0.4, 5), margin=0.5)
         (<Standing.AHEAD: 'ahead'>, <Standing.LEVEL: 'level'>)
     """
+    if -margin <= interval.low and interval.high <= margin:
+        return Standing.LEVEL
     if interval.low > 0:
         return Standing.AHEAD
-    if interval.high < 0:
-        return Standing.BEHIND
-    within = -margin <= interval.low and interval.high <= margin
-    return Standing.LEVEL if within else Standing.UNDECIDED
+    return Standing.BEHIND if interval.high < 0 else Standing.UNDECIDED

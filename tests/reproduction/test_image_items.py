@@ -328,6 +328,10 @@ def test_times_are_paired_by_epoch_and_shown_as_ratios(results, tmp_path):
         lambda told: told.update(history=[{"seconds": 0.02 + k / 1e6} for k in range(6)]),
     )
     assert module.verdict(results).direction is Badge.PARTLY  # JS-G costs as much, JS-A does not
+    hardly = [{"seconds": 2.002 * (1 + k / 1000)} for k in range(6)]
+    change(results, hundredth, lambda told: told.update(history=hardly))
+    assert module.verdict(results).direction is Badge.PARTLY  # a thousandth is no cost
+    assert "extra time of JS-A +0.1 [+0.1, +0.1] % (level;" in module.verdict(results).sentence
 
 
 def test_uncertainty_is_a_mean_over_folds_beside_the_published(results, tmp_path):

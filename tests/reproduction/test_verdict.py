@@ -160,7 +160,8 @@ def test_ahead_level_undecided_behind():
     assert standing(Interval(-1.0, -2.0, -0.1, 5)) is Standing.BEHIND
     assert standing(Interval(0.0, -0.2, 0.2, 5), margin=0.3) is Standing.LEVEL
     assert standing(Interval(0.0, -0.2, 0.4, 5), margin=0.3) is Standing.UNDECIDED
-    assert standing(ONE, margin=9.0) is Standing.AHEAD
+    assert standing(ONE, margin=9.0) is Standing.LEVEL
+    assert standing(ONE, margin=1.0) is Standing.AHEAD
 
 
 def test_the_best_case_is_the_surest_of_those_ahead_or_else_the_largest():
