@@ -434,7 +434,7 @@ def test_predict_leaves_the_columns_of_the_table_as_they_were(run):
 def test_evaluating_on_data_that_changed_is_refused(run, numbers, capsys):
     table(80).to_csv(numbers, index=False)
     assert call("evaluate", run) == 2
-    assert "has changed since run was trained" in complaint(capsys)
+    assert "does not hold the rows that run was trained on" in complaint(capsys)
 
 
 def with_other_targets(path: Path, part: str) -> None:
@@ -455,11 +455,21 @@ def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, pa
     assert call("evaluate", run) == 2
     told = complaint(capsys).strip().splitlines()[-1]
     assert told.endswith(
-        "numbers.csv has changed since run was trained: some of its rows differ; train again, or "
-        "name a file with the rows of that time with --data"
+        "numbers.csv does not hold the rows that run was trained on: give these with --data, or "
+        "train again; for new rows use bayesdiv evaluate RUN FILE"
     )
     assert call("evaluate", run, "--data", kept) == 0
     assert f"{runs.read_json(run / 'metrics.json')['test']['rmse']:.3f}" in capsys.readouterr().out
+
+
+def test_data_that_are_named_and_not_those_of_the_run_are_not_said_to_have_moved(run, capsys):
+    table(80).to_csv("other.csv", index=False)
+    for given in ("other.csv", "nowhere.csv"):
+        assert call("evaluate", run, "--data", given) == 2
+        said = complaint(capsys)
+        assert "that run was trained on" in said
+        assert "moved" not in said
+        assert "changed" not in said
 
 
 @pytest.mark.parametrize("command", ["show", "evaluate", "report", "train"])

@@ -189,12 +189,11 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
         how = {"seed": source["seed"], "noise": source["noise"], **reading_of(source)}
         splits = load(source["data"], **how)
     except (OSError, DataError) as error:
-        moved = f"if the data of {name} have moved, name them with --data"
-        raise DataError(f"{error}; {moved}") from None
+        raise DataError(f"{error}; give the data that {name} was trained on with --data") from None
     except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
     if fingerprint(splits) != settings["fingerprint"]:
-        said = f"{source['data']} has changed since {name} was trained: some of its rows differ"
-        remedy = "train again, or name a file with the rows of that time with --data"
-        raise DataError(f"{said}; {remedy}")
+        said = f"{source['data']} does not hold the rows that {name} was trained on: give these "
+        advice = "with --data, or train again; for new rows use bayesdiv evaluate RUN FILE"
+        raise DataError(said + advice)
     return splits
