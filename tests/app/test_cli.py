@@ -472,6 +472,24 @@ def test_data_that_are_named_and_not_those_of_the_run_are_not_said_to_have_moved
         assert "changed" not in said
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": [np.nan] * 7 + [1.0] * 53},
+        {"a": ["unknown"] + ["1"] * 59},
+        {"a": np.inf},
+        {"a": [f"1,{k}" for k in range(60)]},
+        {"colour": [f"x{k}" for k in range(60)]},
+    ],
+)
+def test_a_command_on_a_run_advises_no_option_of_training(run, numbers, change, capsys):
+    table().assign(**change).to_csv(numbers, index=False)
+    capsys.readouterr()
+    for command in ("evaluate", "report", "calibrate"):
+        assert call(command, run) == 2
+        assert re.findall(r"--\w+", complaint(capsys)) == ["--data"]
+
+
 @pytest.mark.parametrize("command", ["show", "evaluate", "report", "train"])
 def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(run, numbers, command, capsys):
     told = (run / "settings.json").read_text().replace('"format": 3', '"format": 1')

@@ -189,7 +189,8 @@ def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
         how = {"seed": source["seed"], "noise": source["noise"], **reading_of(source)}
         splits = load(source["data"], **how)
     except (OSError, DataError) as error:
-        raise DataError(f"{error}; give the data that {name} was trained on with --data") from None
+        said = getattr(error, "said", error)  # without its advice, which is for training
+        raise DataError(f"{said}; give the data that {name} was trained on with --data") from None
     except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
     if fingerprint(splits) != settings["fingerprint"]:

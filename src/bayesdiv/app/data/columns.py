@@ -189,7 +189,7 @@ def kind_of(column: "Series") -> Numeric | OneHot:
     objects = found == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
     rule = f"column {column.name!r} must hold numbers or categories, got {found}"
     fine = found in _CATEGORIES and not objects
-    ensure(fine, f"{rule}: drop it with --drop {column.name}")
+    ensure(fine, rule, f": drop it with --drop {column.name}")
     if found != "string":
         return OneHot(name, ())
     if unit := unit_of(column):
@@ -249,14 +249,14 @@ def _refuse(
         either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += POINTS
         remedy = f"give --decimal ,{either}"
-    raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}: {remedy}")
+    raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}", f": {remedy}")
 
 
 def _check_rows(problems: Iterable[str]) -> None:
     """Complain of the first row that has a problem."""
     for row, problem in enumerate(problems):
-        remedy = "give --decimal ," if POINTS in problem else "correct or remove it"
-        ensure(not problem, f"{problem} in row {row + 1}: {remedy}")
+        advice = ": give --decimal ," if POINTS in problem else ": correct or remove it"
+        ensure(not problem, f"{problem} in row {row + 1}", advice)
 
 
 def label_of(value: object) -> str:
@@ -368,6 +368,6 @@ def check_there(frame: "DataFrame") -> None:
     missing = frame.isna().sum()
     counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
     first = f"the first in row {int(frame.isna().any(axis=1).to_numpy().argmax()) + 1}"
-    remedy = "fill them with --impute, drop columns with --drop, or drop those rows"
+    advice = ": fill them with --impute, drop columns with --drop, or drop those rows"
     rule = "no value may be missing, got missing values"
-    ensure(not missing.any(), f"{rule}: {counts}, {first}: {remedy}")
+    ensure(not missing.any(), f"{rule}: {counts}, {first}", advice)
