@@ -24,12 +24,14 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
-from bayesdiv.app import cli, console, metric, runs
+from bayesdiv.app import cli, console, metric, runs, settings
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
+from bayesdiv.app.cli import evaluate as evaluating
 from bayesdiv.app.data.files import Written, read
 from bayesdiv.app.data.loading import load
+from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.report import comparison
 from bayesdiv.app.tuning import search as searches
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
@@ -429,6 +431,18 @@ def test_predict_leaves_the_columns_of_the_table_as_they_were(run):
     assert call("predict", run, "new.csv", "-o", "out.csv") == 0
     before, after = (Path(name).read_text().splitlines() for name in ("new.csv", "out.csv"))
     assert all(new.startswith(f"{old};") for old, new in zip(before, after, strict=True))
+
+
+def test_evaluate_loads_and_predicts_its_own_rows_once(run, monkeypatch):
+    predict, loaded, seen = Experiment.predict, [], []
+    monkeypatch.setattr(settings, "load", lambda *a, **how: loaded.append(a) or load(*a, **how))
+    monkeypatch.setattr(
+        Experiment, "predict", lambda self, *rows: seen.append(rows) or predict(self, *rows)
+    )
+    monkeypatch.setattr(evaluating, "on_runs", lambda known: "a page of no rows")
+    assert call("evaluate", run, "--out", "page.html") == 0
+    assert len(loaded) == 1
+    assert len(seen) == 2  # those of validation and of test
 
 
 def test_evaluating_on_data_that_changed_is_refused(run, numbers, capsys):
