@@ -1210,8 +1210,18 @@ def test_a_file_that_changed_since_its_run_was_begun_is_named_as_such(numbers, c
     capsys.readouterr()
     assert call("train", numbers, "--out", "run", *QUICK) == 2
     said = complaint(capsys)
-    assert "was started with different rows: restore them, or choose another folder" in said
+    assert "rows (36 to train on, now 35): restore them, or choose another folder" in said
     assert len(said) < 200
+
+
+def test_rows_that_a_run_lost_are_named_and_not_the_epochs_that_follow_from_them(numbers, capsys):
+    stopped(numbers)
+    table(50).to_csv(numbers, index=False)
+    capsys.readouterr()
+    assert call("train", numbers, "--out", "parts") == 2
+    assert "was started with different rows (36 to train on, now 30)" in complaint(capsys)
+    assert call("train", numbers, "--drop", "b", "--out", "parts") == 2
+    assert "data.drop is None there and b here" in complaint(capsys)
 
 
 def test_other_settings_in_the_same_folder_are_refused(numbers, capsys):
