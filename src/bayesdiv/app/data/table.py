@@ -93,9 +93,10 @@ def checked(
         notes.append(f"column {by!r} splits the rows and is not an input")
     if not there.all():
         notes.append(f"rows left out, as their target {target!r} is missing: {(~there).sum()}")
+    other = ": choose another --target"
+    dates = isinstance(kind_of(frame[target], other), Dates)
     if task is not Classification:
-        rule = f"target {target!r} must hold numbers or classes, got dates"
-        ensure(not isinstance(kind_of(frame[target]), Dates), rule, ": choose another --target")
+        ensure(not dates, f"target {target!r} must hold numbers or classes, got dates", other)
         columns.check_text(frame[target], "correct or remove that row")
     found = task or _task_of(frame[target], notes)
     found.check(frame[target])
@@ -117,7 +118,8 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
             columns.check_text(column)
         infinite = isinstance(kind_of(column), Numeric) and np.isinf(columns.parsed(column)).any()
         rule = f"column {name!r} must hold finite numbers, got an infinite one"
-        ensure(not infinite, rule, f": correct it, or leave the column out with --drop {name}")
+        advice = "" if name == target else f", or leave the column out with --drop {name}"
+        ensure(not infinite, rule, f": correct it{advice}")
 
 
 def _joined(frame: "DataFrame", tested: "DataFrame", name: str) -> "DataFrame":
@@ -135,7 +137,7 @@ def _groups(column: "Series", by: str) -> NDArray[np.int64]:
     if by == "group":
         codes: NDArray[np.int64] = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
-    kind = kind_of(column)
+    kind = kind_of(column, ": choose another --split")
     if column.isna().any() or not isinstance(kind, Numeric):
         raise DataError(f"column {column.name!r} must hold a date or a number in every row")
     return np.unique(-kind.values(column), return_inverse=True)[1].astype(np.int64)
