@@ -121,11 +121,11 @@ def under(source: Table | Images, likelihood: str | None) -> Table | Images:
     if likelihood is None or likelihood == "auto":
         return source
     if not (isinstance(source, Table) and issubclass(source.task, Regression)):
-        rule = "likelihood is for targets that are numbers"
-        got = f"got {likelihood} for the classes of {source.name!r}"
-        numeric = isinstance(source, Table) and source.frame[source.target].dtype.kind in "iuf"
+        said = f"likelihood is for targets that are numbers, got {likelihood} for the classes of "
+        own = isinstance(source, Table) and not source.encoder  # a ready-made set keeps its task
+        numeric = own and cast(Table, source).frame[source.target].dtype.kind in "iuf"
         more = ", or add --task regression" if numeric else ""
-        raise DataError(f"{rule}, {got}", f": leave it out{more}")
+        raise DataError(f"{said}{source.name!r}", f": leave it out{more}")
     check_targets(likelihood, numbers_of(source.frame[source.target]))
     return replace(source, likelihood=likelihood)
 
