@@ -1286,6 +1286,8 @@ def test_help_says_what_to_type_and_no_types(capsys):
             ["train", "diabetes", "--out", "run", "--divergence.alpha", "0.3"],
             "bayesdiv: train has no option --divergence.alpha; write --divergence JSA:0.3",
         ),
+        (["compare", "diabetes", "--divergence.alpha", "0.3"], "; write --divergences JSA:0.3"),
+        (["show", "run", "--divergence.alpha", "0.3"], ".alpha; see bayesdiv show --help"),
         (
             ["train", "diabetes", "--out", "run", "--divergence", "JSA:x"],
             "bayesdiv: alpha of 'JSA:x' must be a number, as in JSA:0.3, got x",
