@@ -878,6 +878,11 @@ def test_the_command_that_tune_ends_with_predicts(numbers, capsys):
     assert Path("predicted.csv").exists()
 
 
+def test_tune_names_no_data_set_where_predict_takes_a_file(capsys):
+    assert call("tune", "diabetes", "--trials", "1", "--epochs", "1", "--test_samples", "4") == 0
+    assert "/run new.csv -o predicted.csv" in capsys.readouterr().out
+
+
 def test_the_help_of_tune_says_when_alpha_is_searched_and_how_a_range_is_given(capsys):
     assert call("tune", "--help") == 0
     out = " ".join(capsys.readouterr().out.split())
