@@ -671,7 +671,7 @@ def test_a_run_is_evaluated_on_a_new_file(run, capsys):
     assert f"{rmse:.3f}" in shown
     new.drop(columns="y").to_csv("less.csv", index=False)
     assert call("evaluate", run, "less.csv") == 2
-    assert "less.csv must have the target 'y' to be evaluated on" in complaint(capsys)
+    assert "less.csv must have the target 'y' to evaluate on" in complaint(capsys)
 
 
 def test_rows_unlike_those_of_training_are_flagged_at_the_rate_that_was_asked_for(capsys):

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 class DataError(ValueError):
-    """A complaint about data: one sentence with the rule, the value that breaks it and advice.
-
-    The advice stands apart where it names options that not every command has.
-    """
+    """A complaint about data: a rule with the value that breaks it, and advice for training."""
 
     def __init__(self, said: str, advice: str = "") -> None:
         super().__init__(said + advice)

@@ -119,8 +119,7 @@ def _from_csv(known: Dataset, path: Path) -> Numbers:
     try:
         frame = files.read(path)
         absent = [column for column in known.columns if column not in frame.columns]
-        named = quoted(absent, 1)
-        ensure(not absent, f"it must have the column {named} in its header, got none named so")
+        ensure(not absent, f"it must have the column {quoted(absent, 1)} in its header, got none")
         check_there(frame[list(known.columns)])
         numbers = np.stack([numbers_of(frame[name]) for name in known.columns], axis=1)
         return _verified(known, numbers)
