@@ -93,7 +93,8 @@ def test_a_level_that_the_calibration_is_too_small_for_is_noted(place, capsys):
         predicted(run, 0.8)
         assert "serve levels" not in capsys.readouterr().err
     assert call("evaluate", "numbers", "numbers_held.csv") == 0
-    assert "at level 0.9 every interval is infinite" in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "at level 0.9 every interval is infinite: calibrate with at least 9 rows" in said
     assert call("evaluate", "classes", "classes_held.csv") == 0
     assert "serve levels" not in capsys.readouterr().err
 

@@ -24,12 +24,14 @@ from scipy.stats import t as student_t
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 
-from bayesdiv.app import cli, console, metric, runs
+from bayesdiv.app import cli, console, metric, runs, settings
 from bayesdiv.app import training as trainings
 from bayesdiv.app.baselines import baselines
 from bayesdiv.app.cli import compare as compares
+from bayesdiv.app.cli import evaluate as evaluating
 from bayesdiv.app.data.files import Written, read
 from bayesdiv.app.data.loading import load
+from bayesdiv.app.experiment import Experiment
 from bayesdiv.app.report import comparison
 from bayesdiv.app.tuning import search as searches
 from bayesdiv.training.fit import Diverged, Epoch, EpochLoss
@@ -431,10 +433,22 @@ def test_predict_leaves_the_columns_of_the_table_as_they_were(run):
     assert all(new.startswith(f"{old};") for old, new in zip(before, after, strict=True))
 
 
+def test_evaluate_loads_and_predicts_its_own_rows_once(run, monkeypatch):
+    predict, loaded, seen = Experiment.predict, [], []
+    monkeypatch.setattr(settings, "load", lambda *a, **how: loaded.append(a) or load(*a, **how))
+    monkeypatch.setattr(
+        Experiment, "predict", lambda self, *rows: seen.append(rows) or predict(self, *rows)
+    )
+    monkeypatch.setattr(evaluating, "on_runs", lambda known: "a page of no rows")
+    assert call("evaluate", run, "--out", "page.html") == 0
+    assert len(loaded) == 1
+    assert len(seen) == 2  # those of validation and of test
+
+
 def test_evaluating_on_data_that_changed_is_refused(run, numbers, capsys):
     table(80).to_csv(numbers, index=False)
     assert call("evaluate", run) == 2
-    assert "has changed since run was trained" in complaint(capsys)
+    assert "does not hold the rows that run was trained on" in complaint(capsys)
 
 
 def with_other_targets(path: Path, part: str) -> None:
@@ -455,11 +469,39 @@ def test_evaluating_on_other_validation_or_test_rows_is_refused(run, numbers, pa
     assert call("evaluate", run) == 2
     told = complaint(capsys).strip().splitlines()[-1]
     assert told.endswith(
-        "numbers.csv has changed since run was trained: some of its rows differ; train again, or "
-        "name a file with the rows of that time with --data"
+        "numbers.csv does not hold the rows that run was trained on: give these with --data, or "
+        "train again; for new rows use bayesdiv evaluate RUN FILE"
     )
     assert call("evaluate", run, "--data", kept) == 0
     assert f"{runs.read_json(run / 'metrics.json')['test']['rmse']:.3f}" in capsys.readouterr().out
+
+
+def test_data_that_are_named_and_not_those_of_the_run_are_not_said_to_have_moved(run, capsys):
+    table(80).to_csv("other.csv", index=False)
+    for given in ("other.csv", "nowhere.csv"):
+        assert call("evaluate", run, "--data", given) == 2
+        said = complaint(capsys)
+        assert "that run was trained on" in said
+        assert "moved" not in said
+        assert "changed" not in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": [np.nan] * 7 + [1.0] * 53},
+        {"a": ["unknown"] + ["1"] * 59},
+        {"a": np.inf},
+        {"a": [f"1,{k}" for k in range(60)]},
+        {"colour": [f"x{k}" for k in range(60)]},
+    ],
+)
+def test_a_command_on_a_run_advises_no_option_of_training(run, numbers, change, capsys):
+    table().assign(**change).to_csv(numbers, index=False)
+    capsys.readouterr()
+    for command in ("evaluate", "report", "calibrate"):
+        assert call(command, run) == 2
+        assert re.findall(r"--\w+", complaint(capsys)) == ["--data"]
 
 
 @pytest.mark.parametrize("command", ["show", "evaluate", "report", "train"])
@@ -629,7 +671,7 @@ def test_a_run_is_evaluated_on_a_new_file(run, capsys):
     assert f"{rmse:.3f}" in shown
     new.drop(columns="y").to_csv("less.csv", index=False)
     assert call("evaluate", run, "less.csv") == 2
-    assert "less.csv must have the target 'y' to be evaluated on" in complaint(capsys)
+    assert "less.csv must have the target 'y' to evaluate on" in complaint(capsys)
 
 
 def test_rows_unlike_those_of_training_are_flagged_at_the_rate_that_was_asked_for(capsys):
@@ -834,6 +876,11 @@ def test_the_command_that_tune_ends_with_predicts(numbers, capsys):
     said = capsys.readouterr().out.split("bayesdiv predict")[1].split()
     assert call("predict", *said[:4]) == 0
     assert Path("predicted.csv").exists()
+
+
+def test_tune_names_no_data_set_where_predict_takes_a_file(capsys):
+    assert call("tune", "diabetes", "--trials", "1", "--epochs", "1", "--test_samples", "4") == 0
+    assert "/run new.csv -o predicted.csv" in capsys.readouterr().out
 
 
 def test_the_help_of_tune_says_when_alpha_is_searched_and_how_a_range_is_given(capsys):
@@ -1168,8 +1215,18 @@ def test_a_file_that_changed_since_its_run_was_begun_is_named_as_such(numbers, c
     capsys.readouterr()
     assert call("train", numbers, "--out", "run", *QUICK) == 2
     said = complaint(capsys)
-    assert "was started with different rows: restore them, or choose another folder" in said
+    assert "rows (36 to train on, now 35): restore them, or choose another folder" in said
     assert len(said) < 200
+
+
+def test_rows_that_a_run_lost_are_named_and_not_the_epochs_that_follow_from_them(numbers, capsys):
+    stopped(numbers)
+    table(50).to_csv(numbers, index=False)
+    capsys.readouterr()
+    assert call("train", numbers, "--out", "parts") == 2
+    assert "was started with different rows (36 to train on, now 30)" in complaint(capsys)
+    assert call("train", numbers, "--drop", "b", "--out", "parts") == 2
+    assert "data.drop is None there and b here" in complaint(capsys)
 
 
 def test_other_settings_in_the_same_folder_are_refused(numbers, capsys):
@@ -1234,6 +1291,8 @@ def test_help_says_what_to_type_and_no_types(capsys):
             ["train", "diabetes", "--out", "run", "--divergence.alpha", "0.3"],
             "bayesdiv: train has no option --divergence.alpha; write --divergence JSA:0.3",
         ),
+        (["compare", "diabetes", "--divergence.alpha", "0.3"], "; write --divergences JSA:0.3"),
+        (["show", "run", "--divergence.alpha", "0.3"], ".alpha; see bayesdiv show --help"),
         (
             ["train", "diabetes", "--out", "run", "--divergence", "JSA:x"],
             "bayesdiv: alpha of 'JSA:x' must be a number, as in JSA:0.3, got x",

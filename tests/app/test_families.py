@@ -135,8 +135,8 @@ def test_a_file_is_loaded_under_a_likelihood(priced):
     assert type(splits.task.likelihood()).__name__ == "Gamma"
     with pytest.raises(DataError, match=r"must be 0, 1, 2, …"):
         load(priced, likelihood="poisson")
-    with pytest.raises(DataError, match="likelihood is for targets that are numbers"):
-        load("breast_cancer", likelihood="gamma")
+    with pytest.raises(DataError, match=r"are numbers, got gamma .*'digits': leave it out$"):
+        load("digits", likelihood="gamma")
 
 
 def test_counts_and_quantities_have_the_likelihoods_that_they_had():

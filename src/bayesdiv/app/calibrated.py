@@ -74,8 +74,8 @@ def unserved(calibration: Iterable[Saved], level: float) -> list[str]:
     return [
         f"the calibration has {len(each.scores)} held-out rows, which serve levels up to "
         f"{largest(len(each.scores))}; at level {level:g} every "
-        f"{'set holds all classes' if each.score is None else 'interval is infinite'}: choose a "
-        f"lower level, or calibrate with at least {needed} rows"
+        f"{'set holds all classes' if each.score is None else 'interval is infinite'}: calibrate "
+        f"with at least {needed} rows"
         for each in calibration
         if isinstance(each, Levels) and len(each.scores) < needed
     ]

@@ -69,10 +69,10 @@ class Command(ArgumentParser):
         hint = f"see bayesdiv {name} --help"
         if not given.startswith("-"):
             return f"does not take {given!r}; {hint}"
-        if close := get_close_matches(given, known, n=1, cutoff=0.7):
+        if close := get_close_matches(given.partition(".")[0], known, n=1, cutoff=0.7):
             hint = f"did you mean {close[0]}?"
-        if given.startswith("--divergence."):
-            hint = "write --divergence JSA:0.3"
+            if given.startswith("--divergence."):
+                hint = f"write {close[0]} JSA:0.3"
         return f"has no option {given}; {hint}"
 
 

@@ -21,7 +21,7 @@ from bayesdiv.app.data.columns import Encoder
 from bayesdiv.app.data.files import KNOWN, Written, read, read_text
 from bayesdiv.app.data.images import Images, new
 from bayesdiv.app.data.loading import opened, parted, reading_of, under
-from bayesdiv.app.data.splits import DataError, Part, Splits
+from bayesdiv.app.data.splits import DataError, Part, Splits, ensure
 from bayesdiv.app.data.table import Table
 from bayesdiv.app.experiment import Settled, Training, settled
 from bayesdiv.app.families import FAMILIES
@@ -144,8 +144,7 @@ def rows_of(path: str, told: Mapping[str, Any], settings: Namespace) -> NewRows:
         frame, separator, (pictures, problems) = new(Path(path), column, size, written)
         x, copy = lambda rows: pictures[torch.from_numpy(rows)], lambda: (frame, separator)
     good = np.array([not problem for problem in problems])
-    if not good.any():
-        raise DataError(f"{path} must have a row that can be read, got: {problems[0]}")
+    ensure(good.any(), f"{path} must have a row that can be read, got: {problems[0]}")
     return NewRows(frame, problems, good, x, copy, written)
 
 
@@ -154,11 +153,9 @@ def with_targets(
 ) -> tuple[Part, dict[str, Any]]:
     """The rows of a file that can be read and have a target; which these are, and how written."""
     rows, target = rows_of(path, told, settings), told["target"]
-    if target not in rows.frame.columns:
-        raise DataError(f"{path} must have the target {target!r} to be evaluated on")
+    ensure(target in rows.frame.columns, f"{path} must have the target {target!r} to evaluate on")
     good = rows.good & rows.frame[target].notna().to_numpy()
-    if not good.any():
-        raise DataError(f"{path} must have a row that can be read, got: no target")
+    ensure(good.any(), f"{path} must have a row that can be read, got: no target")
     if not good.all():
         note(f"rows left out because they cannot be read or have no target: {(~good).sum()}")
     places = tuple((np.flatnonzero(good) + 1).tolist())

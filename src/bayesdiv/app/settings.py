@@ -13,7 +13,7 @@ from bayesdiv import divergence as divergences
 from bayesdiv.app import calibrated, runs
 from bayesdiv.app import task as tasks
 from bayesdiv.app.data.loading import load, reading_of
-from bayesdiv.app.data.splits import DataError, Splits
+from bayesdiv.app.data.splits import DataError, Splits, ensure
 from bayesdiv.app.experiment import RECIPES, Experiment, Settled, build
 from bayesdiv.divergence import KL, Divergence
 
@@ -183,18 +183,16 @@ def _fields(saved: Mapping[str, Any]) -> dict[str, Any]:
 def reloaded(settings: Mapping[str, Any], name: str) -> Splits:
     """The data of a run, loaded again as its settings say, and refused if they have changed."""
     source = settings["data"]
-    if "data" not in source:
-        raise DataError(f"{name} does not say where its data came from")
+    ensure("data" in source, f"{name} does not say where its data came from")
     try:
         how = {"seed": source["seed"], "noise": source["noise"], **reading_of(source)}
         splits = load(source["data"], **how)
     except (OSError, DataError) as error:
-        moved = f"if the data of {name} have moved, name them with --data"
-        raise DataError(f"{error}; {moved}") from None
+        said = getattr(error, "said", error)  # without its advice, which is for training
+        raise DataError(f"{said}; give the data that {name} was trained on with --data") from None
     except (KeyError, AttributeError, TypeError, OverflowError) as error:  # none or no name
         raise DataError(f"{name} has impossible settings for its data: {error}") from None
-    if fingerprint(splits) != settings["fingerprint"]:
-        said = f"{source['data']} has changed since {name} was trained: some of its rows differ"
-        remedy = "train again, or name a file with the rows of that time with --data"
-        raise DataError(f"{said}; {remedy}")
+    said = f"{source['data']} does not hold the rows that {name} was trained on: give these with "
+    advice = "--data, or train again; for new rows use bayesdiv evaluate RUN FILE"
+    ensure(fingerprint(splits) == settings["fingerprint"], said + advice)
     return splits

@@ -188,19 +188,17 @@ class Keeper:
 
 def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Refuse to continue with other settings or rows; a file may have moved with its rows."""
-    same_rows = there["fingerprint"] == wanted["fingerprint"]
     changed = runs.differences(there, wanted)
-    free = {"version", "fingerprint"}
-    if same_rows:
-        free |= {"data.data"}
-    elif not any(name.startswith(("data.", "training.", "divergence")) for name in changed):
-        free |= changed.keys()  # what was found out from the rows
+    count = "num_data" in changed  # from which some settings of the training follow
+    given = ("data.",) if count else ("data.", "training.", "divergence")
+    if "fingerprint" in changed and not any(name.startswith(given) for name in changed):
+        how = f" ({there.get('num_data')} to train on, now {wanted['num_data']})" * count
+        said = f"was started with different rows{how}: restore them, or choose another folder"
+        raise runs.RunError(f"{folder} holds a run that {said}")
+    free = {"version", "fingerprint"} if "fingerprint" in changed else {"version", "data.data"}
     for name in sorted(changed.keys() - free):
         said = f"holds a run with other settings: {name} is {changed[name]}; choose another folder"
         raise runs.RunError(f"{folder} {said}")
-    if not same_rows:
-        said = "was started with different rows: restore them, or choose another folder"
-        raise runs.RunError(f"{folder} holds a run that {said}")
 
 
 def write_unlike(folder: Path, splits: Splits) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -293,6 +294,19 @@ def test_a_run_of_pictures_is_evaluated_on_its_own_and_on_new_ones(trained, albu
     for name in ("first", "second"):
         assert call("evaluate", trained / name) == 0
         assert call("evaluate", trained / name, album) == 0
+
+
+def test_a_picture_that_broke_after_training_gets_no_advice_on_training(
+    trained, album, tmp_path, capsys
+):
+    shutil.copytree(album, tmp_path / "album")
+    (tmp_path / "album" / "leaf" / "03.png").write_text("no")
+    capsys.readouterr()
+    assert call("report", trained / "first", "--data", tmp_path / "album") == 2
+    said = capsys.readouterr().err
+    assert "03.png cannot be read as a picture" in said
+    assert said.endswith("; give the data that first was trained on with --data\n")
+    assert "repair" not in said
 
 
 def test_a_report_on_pictures_shows_some(trained, tmp_path):

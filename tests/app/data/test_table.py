@@ -311,8 +311,9 @@ def test_missing_values_in_a_dropped_column_do_not_matter():
 def test_infinite_values_are_refused(column):
     frame = houses()
     frame.loc[4, column] = np.inf
-    with pytest.raises(DataError, match=f"column '{column}' must hold finite numbers"):
+    with pytest.raises(DataError, match=f"column '{column}' must hold finite numbers") as caught:
         checked(frame, "table")
+    assert ("--drop" in str(caught.value)) == (column == "area")
 
 
 def test_numbers_too_large_to_standardise_are_refused():
@@ -345,6 +346,11 @@ def test_lengths_of_time_are_refused_with_the_option_that_helps():
     frame = houses().assign(sold=pd.to_timedelta(range(ROWS), unit="D"))
     with pytest.raises(DataError, match="got timedelta64: drop it with --drop sold"):
         checked(frame, "table", target="price")
+    for task in (None, Classification):
+        with pytest.raises(DataError, match="got timedelta64: choose another --target"):
+            checked(frame, "table", target="sold", task=task)
+    with pytest.raises(DataError, match="got timedelta64: choose another --split"):
+        checked(frame, "table", target="price", apart="time:sold")
 
 
 @pytest.mark.parametrize("value", [[1, 2], b"raw", 1j])

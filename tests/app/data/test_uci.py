@@ -369,7 +369,10 @@ def test_a_table_that_breaks_off_is_told_with_its_rows(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("cell", "complaint"),
-    [("many", "must hold numbers, got 'many' in row 1"), ("", "missing values: 1 in 'pris")],
+    [
+        ("many", "must hold numbers, got 'many' in row 1$"),
+        ("", "missing values: 1 in 'pris.*', the first in row 1$"),
+    ],
 )
 def test_a_cell_without_a_number_is_told(folder, monkeypatch, cell, complaint):
     values = made_up(monkeypatch, "yacht")
@@ -391,7 +394,15 @@ def test_a_wrong_header_names_the_missing_column(folder, monkeypatch, header, co
     content = csv_of("yacht", made_up(monkeypatch, "yacht"))
     lines = content.replace(header, "speed") if header else content.split("\n", 1)[1]
     (folder / "yacht.csv").write_text(lines)
-    with pytest.raises(DataError, match=f"yacht.csv must have the {complaint} header, got none"):
+    with pytest.raises(DataError, match=f"published table: it must have the {complaint} header"):
+        uci.read("yacht")
+
+
+def test_a_ready_made_table_is_refused_without_options_that_it_does_not_take(folder):
+    (folder / "yacht.csv").write_bytes(b"caf\xe9,1\n")
+    with pytest.raises(
+        DataError, match=r"published table: .*UTF-8 text, got: the byte .* place 3$"
+    ):
         uci.read("yacht")
 
 

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from bayesdiv.app import calibrated, options
@@ -33,11 +34,11 @@ def evaluate(settings: Namespace) -> None:
     """Compute and print the metrics of a run."""
     path = None if settings.out is None else options.page_path(settings.out)
     run = reading.read([settings.run], settings.data)[0]
-    new: dict[str, Any] = {}
+    tested, new = cache(reading.tested), dict[str, Any]()  # loaded and predicted once
     if settings.new is None:
-        one = reading.tested(run)
-        parts = {"validation": one.splits.validation, "test": one.splits.test}
-        print_metrics({k: measured(run.experiment, one.splits, p) for k, p in parts.items()})
+        one = tested(run)
+        validation = measured(run.experiment, one.splits, one.splits.validation)
+        print_metrics({"validation": validation, "test": run.task.measured(one.predictive, one.y)})
     else:
         part, new = options.with_targets(settings.new, run.settings, settings)
         new |= {"part": part, "predictive": run.experiment.predict(part.x)}
@@ -47,4 +48,4 @@ def evaluate(settings: Namespace) -> None:
     if "coverage" in run.task.metrics:  # of the intervals of this level
         note(*calibrated.unserved(run.experiment.calibration, LEVEL))
     if path is not None:
-        options.write_page(path, on_runs([replace(reading.tested(run), **new)]))
+        options.write_page(path, on_runs([replace(tested(run), **new)]))

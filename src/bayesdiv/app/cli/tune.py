@@ -126,7 +126,8 @@ def _population(settings: Namespace, _: str, folder: Path, splits: Splits, space
     runs.write_json(folder / RESULT, {"best": best._asdict(), "test": found})
     shares = ", ".join(f"trial {number} {share:.0%}" for number, share in grown.shares.items())
     say(f"Run: {run}, the average of {shares}; predict with")
-    say(f"  bayesdiv predict {run} {settings.data} -o predicted.csv")
+    new = settings.data if Path(settings.data).exists() else "new.csv"  # no name of a set
+    say(f"  bayesdiv predict {run} {new} -o predicted.csv")
 
 
 def _optuna(settings: Namespace, name: str, folder: Path, splits: Splits, space: Space) -> None:

@@ -178,7 +178,7 @@ def _with_commas(column: "Series") -> NDArray[np.bool_]:
     return ~np.isnan(parsed(texts.str.replace(",", ".", n=1, regex=False)))
 
 
-def kind_of(column: "Series") -> Numeric | OneHot:
+def kind_of(column: "Series", advice: str = "") -> Numeric | OneHot:
     """How a column without missing values can be encoded, by moments or categories to be fitted."""
     found, name = words_for(column), str(column.name)
     if found in _NUMBERS:
@@ -186,10 +186,10 @@ def kind_of(column: "Series") -> Numeric | OneHot:
     if found in _DATES:
         return Dates(name)
     plain = (str, int, float, bool, np.generic)
-    objects = found == "mixed" and not all(isinstance(v, plain) for v in column.dropna())
+    fine = found != "mixed" or all(isinstance(v, plain) for v in column.dropna())
     rule = f"column {column.name!r} must hold numbers or categories, got {found}"
-    fine = found in _CATEGORIES and not objects
-    ensure(fine, f"{rule}: drop it with --drop {column.name}")
+    advice = advice or f": drop it with --drop {column.name}"
+    ensure(fine and found in _CATEGORIES, rule, advice)
     if found != "string":
         return OneHot(name, ())
     if unit := unit_of(column):
@@ -245,18 +245,17 @@ def _refuse(
     usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
     remedy = remedy or f"{usual} {column.name}"
     if called == "numbers" and _with_commas(column.iloc[[row]]).all():
-        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(value))
-        either = " or, where commas group thousands, --decimal ." if grouped else ""
+        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(value)) is not None
         rule += POINTS
-        remedy = f"give --decimal ,{either}"
-    raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}: {remedy}")
+        remedy = "give --decimal ," + " or, where commas group thousands, --decimal ." * grouped
+    raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}", f": {remedy}")
 
 
 def _check_rows(problems: Iterable[str]) -> None:
     """Complain of the first row that has a problem."""
     for row, problem in enumerate(problems):
-        remedy = "give --decimal ," if POINTS in problem else "correct or remove it"
-        ensure(not problem, f"{problem} in row {row + 1}: {remedy}")
+        advice = ": give --decimal ," if POINTS in problem else ": correct or remove it"
+        ensure(not problem, f"{problem} in row {row + 1}", advice)
 
 
 def label_of(value: object) -> str:
@@ -367,7 +366,7 @@ def check_there(frame: "DataFrame") -> None:
     """No value is missing."""
     missing = frame.isna().sum()
     counts = ", ".join(f"{count} in {name!r}" for name, count in missing.items() if count)
-    first = f"the first in row {int(frame.isna().any(axis=1).to_numpy().argmax()) + 1}"
-    remedy = "fill them with --impute, drop columns with --drop, or drop those rows"
-    rule = "no value may be missing, got missing values"
-    ensure(not missing.any(), f"{rule}: {counts}, {first}: {remedy}")
+    row = int(frame.isna().any(axis=1).to_numpy().argmax()) + 1
+    said = f"no value may be missing, got missing values: {counts}, the first in row {row}"
+    advice = ": fill them with --impute, drop columns with --drop, or drop those rows"
+    ensure(not missing.any(), said, advice)

@@ -211,15 +211,15 @@ def _read_csv(path: Path, options: Mapping[str, object], written: Written) -> Re
         reason = " ".join(str(problem).split())
         if isinstance(problem, UnicodeDecodeError):
             reason = f"the byte {problem.object[problem.start]:#04x} at place {problem.start:,}"
-        remedy = "give its encoding, such as --encoding latin-1"
-        raise DataError(f"{path} must be {kind}, got: {reason}; {remedy}") from problem
+        advice = "; give its encoding, such as --encoding latin-1"
+        raise DataError(f"{path} must be {kind}, got: {reason}", advice) from problem
     except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning) as problem:
         reason = " ".join(str(problem).split()).removeprefix("Error tokenizing data. C error: ")
         if isinstance(problem, pd.errors.ParserWarning):
             reason = "more in the rows"
         rule = f"{path} must have as many fields in each row as in its header, got: {reason}"
-        remedy = "remove lines above the header, or give the --separator"
-        raise DataError(f"{rule}; {remedy}") from problem
+        advice = "; remove lines above the header, or give the --separator"
+        raise DataError(rule, advice) from problem
 
 
 def _encoding(path: Path) -> str:

@@ -187,7 +187,7 @@ def _labelled(
     x, problems = decoded(files, SIZE if size is None else size)
     broken = [problem for problem in problems if problem]
     why = next(iter(broken), "")
-    ensure(skip or not broken, f"{why}: repair or remove it, or give --skip_broken")
+    ensure(skip or not broken, why, ": repair or remove it, or give --skip_broken")
     good = [k for k, problem in enumerate(problems) if not problem]
     ensure(good, f"{path.name} must have a picture that can be read, got: {why}")
     x = gathered(x, torch.tensor(good)) if broken else x

@@ -112,8 +112,8 @@ def opened(
 def _left_out(source: str, options: Mapping[str, object], *fine: object) -> None:
     """Complain of options that some data do not have, but for values that are fine."""
     wrong = [f"--{option}" for option, value in options.items() if value and value not in fine]
-    which = "leave it out" if len(wrong) == 1 else "leave them out"
-    ensure(not wrong, f"{source}, which takes no {' and no '.join(wrong)}: {which}")
+    which = ": leave it out" if len(wrong) == 1 else ": leave them out"
+    ensure(not wrong, f"{source}, which takes no {' and no '.join(wrong)}", which)
 
 
 def under(source: Table | Images, likelihood: str | None) -> Table | Images:
@@ -121,11 +121,11 @@ def under(source: Table | Images, likelihood: str | None) -> Table | Images:
     if likelihood is None or likelihood == "auto":
         return source
     if not (isinstance(source, Table) and issubclass(source.task, Regression)):
-        rule = "likelihood is for targets that are numbers"
-        got = f"got {likelihood} for the classes of {source.name!r}"
-        numeric = isinstance(source, Table) and source.frame[source.target].dtype.kind in "iuf"
+        said = f"likelihood is for targets that are numbers, got {likelihood} for the classes of "
+        own = isinstance(source, Table) and not source.encoder  # a ready-made set keeps its task
+        numeric = own and cast(Table, source).frame[source.target].dtype.kind in "iuf"
         more = ", or add --task regression" if numeric else ""
-        raise DataError(f"{rule}, {got}: leave it out{more}")
+        raise DataError(f"{said}{source.name!r}", f": leave it out{more}")
     check_targets(likelihood, numbers_of(source.frame[source.target]))
     return replace(source, likelihood=likelihood)
 

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 
 class DataError(ValueError):
-    """A complaint about data: one sentence with the rule and the value that breaks it."""
+    """A complaint about data: a rule with the value that breaks it, and advice for training."""
+
+    def __init__(self, said: str, advice: str = "") -> None:
+        super().__init__(said + advice)
+        self.said = said
 
 
-def ensure(holds: object, said: str) -> None:
+def ensure(holds: object, said: str, advice: str = "") -> None:
     """Complain of data in this sentence unless the rule holds."""
     if not holds:
-        raise DataError(said)
+        raise DataError(said, advice)
 
 
 class Part(NamedTuple):

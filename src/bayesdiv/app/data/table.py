@@ -93,9 +93,10 @@ def checked(
         notes.append(f"column {by!r} splits the rows and is not an input")
     if not there.all():
         notes.append(f"rows left out, as their target {target!r} is missing: {(~there).sum()}")
+    other = ": choose another --target"
+    dates = isinstance(kind_of(frame[target], other), Dates)
     if task is not Classification:
-        rule = f"target {target!r} must hold numbers or classes, got dates"
-        ensure(not isinstance(kind_of(frame[target]), Dates), f"{rule}: choose another --target")
+        ensure(not dates, f"target {target!r} must hold numbers or classes, got dates", other)
         columns.check_text(frame[target], "correct or remove that row")
     found = task or _task_of(frame[target], notes)
     found.check(frame[target])
@@ -116,8 +117,9 @@ def _check(frame: "DataFrame", target: str, gaps: bool) -> None:
         if name != target:
             columns.check_text(column)
         infinite = isinstance(kind_of(column), Numeric) and np.isinf(columns.parsed(column)).any()
-        rule = f"column {name!r} must hold finite numbers, got an infinite one: correct it, or "
-        ensure(not infinite, f"{rule}leave the column out with --drop {name}")
+        rule = f"column {name!r} must hold finite numbers, got an infinite one"
+        advice = "" if name == target else f", or leave the column out with --drop {name}"
+        ensure(not infinite, rule, f": correct it{advice}")
 
 
 def _joined(frame: "DataFrame", tested: "DataFrame", name: str) -> "DataFrame":
@@ -135,7 +137,7 @@ def _groups(column: "Series", by: str) -> NDArray[np.int64]:
     if by == "group":
         codes: NDArray[np.int64] = column.astype("category").cat.codes.to_numpy(dtype=np.int64)
         return np.where(codes < 0, codes.max() + 1 + np.arange(len(codes)), codes)
-    kind = kind_of(column)
+    kind = kind_of(column, ": choose another --split")
     if column.isna().any() or not isinstance(kind, Numeric):
         raise DataError(f"column {column.name!r} must hold a date or a number in every row")
     return np.unique(-kind.values(column), return_inverse=True)[1].astype(np.int64)
@@ -183,10 +185,10 @@ def _without(
     nameless = [column for column in frame.columns if re.fullmatch(r"Unnamed: \d+", str(column))]
     kept = frame.drop(columns=list({*drop, *nameless}))
     rule = f"{name} must have a target and a column to predict it from, got "
-    way_out = "if commas do not separate fields, give the --separator"
-    way_out = "drop fewer columns" if len(drop) and len(frame.columns) > 1 else way_out
+    way_out = ": if commas do not separate fields, give the --separator"
+    way_out = ": drop fewer columns" if len(drop) and len(frame.columns) > 1 else way_out
     got = quoted(kept.columns) or "no column"
-    ensure(len(kept.columns) > 1, f"{rule}{got}: {way_out}")
+    ensure(len(kept.columns) > 1, rule + got, way_out)
     empty = [each for each in kept.columns if each not in spared and kept[each].isna().all()]
     notes += [f"columns without a name left out: {len(nameless)}"] if nameless else []
     notes += [f"columns without a value left out: {quoted(empty)}"] if empty else []
@@ -229,7 +231,7 @@ def _notes_on(features: "DataFrame") -> Iterator[str]:
     if len(odd):
         rule = f"column {odd[0]!r} must repeat its categories, at most {MOST_CATEGORIES} and half "
         got = f"the rows, got {different[odd[0]]} in {len(features)} rows"
-        raise DataError(f"{rule}{got}: drop it with --drop {','.join(odd)}")
+        raise DataError(rule + got, f": drop it with --drop {','.join(odd)}")
     for name, column in features.items():
         if different.get(name, 0) > MOST_CLASSES:
             yield f"column {name!r} holds text: each of its {different[name]} values is a column"
@@ -308,8 +310,9 @@ def _encodable(features: "DataFrame", rows: Rows, fixed: bool) -> tuple[Rows, tu
     moved = np.flatnonzero(~known)
     validation, test = (part[known[part]] for part in rows[1:])
     rule = "validation and test must have rows whose categories training rows have, got "
-    got = f"{len(validation)} and {len(test)} such rows: drop columns with many rare values"
-    ensure(len(test) and (len(validation) or not len(rows[1])), f"{rule}{got} with --drop")
+    got = f"{len(validation)} and {len(test)} such rows"
+    advice = ": drop columns with many rare values with --drop"
+    ensure(len(test) and (len(validation) or not len(rows[1])), rule + got, advice)
     trained, note = rows[0], "rows left out, as no training row has their category or gap"
     if not fixed:
         trained = np.concatenate([trained, moved])

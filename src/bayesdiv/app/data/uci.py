@@ -116,16 +116,15 @@ def _canonical(values: Numbers) -> Numbers:
 
 def _from_csv(known: Dataset, path: Path) -> Numbers:
     """Features and target of a CSV file, by the names in its header."""
-    frame = files.read(path)
-    absent = [column for column in known.columns if column not in frame.columns]
-    named = quoted(absent, 1)
-    ensure(not absent, f"{path} must have the column {named} in its header, got none named so")
     try:
+        frame = files.read(path)
+        absent = [column for column in known.columns if column not in frame.columns]
+        ensure(not absent, f"it must have the column {quoted(absent, 1)} in its header, got none")
         check_there(frame[list(known.columns)])
         numbers = np.stack([numbers_of(frame[name]) for name in known.columns], axis=1)
         return _verified(known, numbers)
     except DataError as problem:
-        raise DataError(f"{path} is not the published table: {problem}") from problem
+        raise DataError(f"{path} is not the published table: {problem.said}") from problem
 
 
 def _downloaded(known: Dataset) -> Numbers:

@@ -44,7 +44,7 @@ class Classification:
         ensure(len(counts) > 1, f"{rule}, got {quoted(counts)} alone")
         single = quoted([label for label, count in counts.items() if count == 1], 3)
         rule = f"every class of target {target.name!r} must have at least 2 rows, got one of "
-        ensure(not single, f"{rule}{single}: choose another --target, or drop those rows")
+        ensure(not single, rule + single, ": choose another --target, or drop those rows")
 
     @classmethod
     def fit(cls, target: "Series") -> Self:
