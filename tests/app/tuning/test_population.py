@@ -97,7 +97,7 @@ def test_tune_leaves_a_run_that_predicts_what_it_said(tmp_path, monkeypatch, cap
     assert call("tune", "diabetes", "--divergence", "JSG:0.3", "--trials", "10", *quick) == 0
     out = capsys.readouterr().out
     assert "prior gain" in out
-    assert "bayesdiv predict tunings/diabetes-JSG/run diabetes" in out
+    assert "bayesdiv predict tunings/diabetes-JSG/run new.csv" in out
     told = json.loads(Path("tunings/diabetes-JSG/result.json").read_text())
     metrics = json.loads(Path("tunings/diabetes-JSG/run/metrics.json").read_text())
     assert metrics["test"] == told["test"]["population"]
