@@ -162,6 +162,19 @@ def test_links_in_a_circle_and_pipes_are_not_followed(album, tmp_path):
     assert len(found.files) == len(found.labels) == 25
 
 
+def test_linked_classes_are_predicted_as_they_are_trained_on_and_hidden_folders_are_not(
+    album, tmp_path
+):
+    (tmp_path / "apple").symlink_to(album / "apple")
+    paint(tmp_path / "leaf" / "a.png", GREEN)
+    paint(tmp_path / "leaf" / ".checkpoints" / "a.png", GREEN)
+    paint(tmp_path / ".trash" / "a.png", GREEN)
+    frame, _, (x, _) = images.new(tmp_path, None, 8)
+    assert frame["picture"].tolist() == list(images.folder(tmp_path, 8).files)
+    assert frame["class"].tolist() == ["apple"] * 12 + ["leaf"]
+    assert len(x) == 13
+
+
 def test_a_broken_picture_stops_training_unless_it_is_to_be_left_out(album, tmp_path):
     for name in ("apple", "leaf"):
         (tmp_path / name).symlink_to(album / name)

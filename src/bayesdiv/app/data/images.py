@@ -121,7 +121,7 @@ def check_fold(number: int) -> None:
 
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
     """The pictures of a folder with one folder per class, scaled to `size` pixels, 64 if None."""
-    kinds = sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
+    kinds = _kinds(path)
     found = {file: kind.name for kind in kinds for file in below(kind)}
     rule = "a folder of pictures must hold one folder per class, two at least with pictures in them"
     got = f"{path} with {len(found)} pictures in {len(kinds)} folders"
@@ -129,15 +129,21 @@ def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) ->
     return _labelled(path, list(found), list(found.values()), CLASS, size, skip_broken)
 
 
+def _kinds(path: Path) -> list[Path]:
+    """The folders of the classes, which may be links."""
+    return sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
+
+
 def below(path: Path) -> list[Path]:
-    """All pictures in a folder and those inside it; links to folders are not followed."""
+    """All pictures in a folder and those inside it, but in no hidden or linked one."""
     places = list(itertools.islice(os.walk(path), MOST_FOLDERS + 1))
     rule = f"a folder of pictures must hold at most {MOST_FOLDERS:,} folders, got more in {path}"
     few = len(places) <= MOST_FOLDERS
     ensure(few, f"{rule}: name the folder that holds the pictures")
     found = (Path(place, name) for place, _, names in places for name in names)
-    ours = (each for each in found if each.suffix.lower() in ENDINGS and each.name[0] != ".")
-    return sorted(file for file in ours if file.is_file())
+    ours = (each for each in found if each.suffix.lower() in ENDINGS)
+    shown = (file for file in ours if "/." not in f"/{file.relative_to(path).as_posix()}")
+    return sorted(file for file in shown if file.is_file())
 
 
 def of_table(
@@ -169,7 +175,7 @@ def new(
         ensure(column is not None or PICTURE in frame, told)
         names = frame[known_column(column or PICTURE, frame, path.name)]
         return frame, separator, decoded([path.parent / str(name) for name in names], size)
-    files = below(path)
+    files = sorted({*below(path), *(file for kind in _kinds(path) for file in below(kind))})
     ensure(files, f"{path} must hold pictures ({', '.join(ENDINGS)}), got none")
     inside = [file.relative_to(path) for file in files]
     frame = pd.DataFrame({PICTURE: map(str, inside)})
