@@ -80,6 +80,17 @@ def test_a_small_class_is_trained_on_first(album, tmp_path):
     assert load(tmp_path, size=8).train.y.sum() == 1
 
 
+def test_too_few_pictures_for_three_parts_are_refused(tmp_path, capsys):
+    for number in range(3):
+        paint(tmp_path / "few" / "red" / f"{number}.png", RED)
+        paint(tmp_path / "few" / "blue" / f"{number}.png", BLUE)
+    assert call("train", tmp_path / "few", "--out", tmp_path / "run") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "some class must have 6 pictures or more" in said
+    assert "got 3 in the largest of 2 classes of few" in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("mode", "colour", "wanted"),
     [

@@ -64,6 +64,9 @@ class Images:
         check_fold(number)
         test, validation = self.batch == 0, self.batch == number
         rows = [mask.nonzero().squeeze(1) for mask in (~(test | validation), validation, test)]
+        rule = f"some class must have {FOLDS + 1} pictures or more, so that every part has some"
+        most = f"{self.labels.bincount().max()} in the largest of {len(self.classes)} classes"
+        ensure(all(map(len, rows)), f"{rule}, got {most} of {self.name}")
         parts = [Part(gathered(self.images, some), self.labels[some]) for some in rows]
         files = tuple(self.files[k] for k in rows[2].tolist()) if self.files else ()
         about = (None, self.name, self.target, self.notes, (), files)
