@@ -354,6 +354,30 @@ def test_weights_of_another_network_are_refused(trained, album, tmp_path, capsys
     assert "pretrained weights must be those of this --net" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--net", "resnet20", "--members", "3"], "takes no --members and no --prior_gain"),
+        (["--net", "resnet20", "--prior_gain", "2"], "takes no --members and no --prior_gain"),
+        (["--net", "resnet20", "--strength=-1"], "strength must be positive and finite"),
+        (["--net", "resnet20", "--strength", "nan"], "strength must be positive and finite"),
+        (["--net", "resnet20", "--strength", "0"], "this prior follows it, got 0.0"),
+    ],
+)
+def test_settings_that_a_residual_network_has_not_are_refused(
+    album, tmp_path, capsys, given, told
+):
+    assert call("train", album, "--size", "8", *given, "--out", tmp_path / "no") == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_pretrained_weights_are_for_a_residual_network(trained, album, tmp_path, capsys):
+    for data in (album, "diabetes"):
+        given = ["--pretrained", trained / "first", "--out", tmp_path / "no"]
+        assert call("train", data, *given) == 2
+        assert "pretrained is for pictures and a resnet: add --net" in capsys.readouterr().err
+
+
 def test_a_net_for_pictures_is_refused_for_a_table(tmp_path, capsys):
     assert call("train", "digits", "--net", "resnet18", "--out", tmp_path / "no") == 2
     assert "is read as a table, which takes no --net, got" in capsys.readouterr().err
