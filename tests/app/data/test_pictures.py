@@ -364,9 +364,7 @@ def test_weights_of_another_network_are_refused(trained, album, tmp_path, capsys
         (["--net", "resnet20", "--strength", "0"], "this prior follows it, got 0.0"),
     ],
 )
-def test_settings_that_a_residual_network_has_not_are_refused(
-    album, tmp_path, capsys, given, told
-):
+def test_settings_that_a_residual_network_has_not_are_refused(album, tmp_path, capsys, given, told):
     assert call("train", album, "--size", "8", *given, "--out", tmp_path / "no") == 2
     assert told in " ".join(capsys.readouterr().err.split())
 

@@ -124,22 +124,18 @@ def check_fold(number: int) -> None:
 
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
     """The pictures of a folder with one folder per class, scaled to `size` pixels, 64 if None."""
-    kinds = _kinds(path)
-    found = {file: kind.name for kind in kinds for file in below(kind)}
+    found = {file: file.relative_to(path).parts[0] for file in below(path) if file.parent != path}
     rule = "a folder of pictures must hold one folder per class, two at least with pictures in them"
-    got = f"{path} with {len(found)} pictures in {len(kinds)} folders"
+    got = f"{path} with {len(found)} pictures in {len(set(found.values()))} folders"
     ensure(len(set(found.values())) > 1, f"{rule}, got {got}")
     return _labelled(path, list(found), list(found.values()), CLASS, size, skip_broken)
 
 
-def _kinds(path: Path) -> list[Path]:
-    """The folders of the classes, which may be links."""
-    return sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
-
-
 def below(path: Path) -> list[Path]:
-    """All pictures in a folder and those inside it, but in no hidden or linked one."""
-    places = list(itertools.islice(os.walk(path), MOST_FOLDERS + 1))
+    """All pictures in a folder and those inside it, none of them hidden; only classes are links."""
+    begun = [path, *(each for each in path.iterdir() if each.is_symlink() and each.is_dir())]
+    walked = itertools.chain.from_iterable(map(os.walk, begun))
+    places = list(itertools.islice(walked, MOST_FOLDERS + 1))
     rule = f"a folder of pictures must hold at most {MOST_FOLDERS:,} folders, got more in {path}"
     few = len(places) <= MOST_FOLDERS
     ensure(few, f"{rule}: name the folder that holds the pictures")
@@ -178,7 +174,7 @@ def new(
         ensure(column is not None or PICTURE in frame, told)
         names = frame[known_column(column or PICTURE, frame, path.name)]
         return frame, separator, decoded([path.parent / str(name) for name in names], size)
-    files = sorted({*below(path), *(file for kind in _kinds(path) for file in below(kind))})
+    files = below(path)
     ensure(files, f"{path} must hold pictures ({', '.join(ENDINGS)}), got none")
     inside = [file.relative_to(path) for file in files]
     frame = pd.DataFrame({PICTURE: map(str, inside)})
