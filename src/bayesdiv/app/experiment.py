@@ -258,6 +258,13 @@ def built(
         raise DataError(f"{told}: leave it out")
     if len(shape) == 3 and training.hidden != TABLES.hidden:
         raise DataError(f"{splits.name} holds pictures, which take no --hidden: leave it out")
+    residual = splits.encoder is None and training.net != "conv"
+    if residual and (whole.members > 1 or training.prior_gain != 1):
+        told = f"{training.net} is one network that has its own prior"
+        raise DataError(f"{told}, which takes no --members and no --prior_gain: leave them out")
+    if training.pretrained is not None and not residual:
+        told = f"pretrained is for pictures and a resnet, got --net {training.net}"
+        raise DataError(f"{told}: choose a resnet, or leave it out")
     if len(shape) != 3:
         recipe: Recipe = MLP(shape[0], outputs, training.hidden)
     elif splits.encoder is None:

@@ -47,6 +47,9 @@ class ImageRecipe:
 
     def with_strength(self, strength: float, num_data: int) -> "ImageRecipe":
         """The same with the scale that belongs to another λ."""
+        if not 0 < strength < math.inf:
+            rule = "strength must be positive and finite, since the scale of this prior follows it"
+            raise ValueError(f"{rule}, got {strength}")
         factor = pull(self.divergence, self.ratio) / (num_data * self.decay)
         return replace(self, scale=math.sqrt(strength * factor))
 

@@ -81,6 +81,17 @@ def test_a_small_class_is_trained_on_first(album, tmp_path):
     assert load(tmp_path, size=8).train.y.sum() == 1
 
 
+def test_too_few_pictures_for_three_parts_are_refused(tmp_path, capsys):
+    for number in range(3):
+        paint(tmp_path / "few" / "red" / f"{number}.png", RED)
+        paint(tmp_path / "few" / "blue" / f"{number}.png", BLUE)
+    assert call("train", tmp_path / "few", "--out", tmp_path / "run") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "some class must have 6 pictures or more" in said
+    assert "got 3 in the largest of 2 classes of few" in said
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("mode", "colour", "wanted"),
     [
@@ -161,6 +172,19 @@ def test_links_in_a_circle_and_pipes_are_not_followed(album, tmp_path):
     found = images.folder(tmp_path, 8)
     assert [file for file in found.files if file.startswith("stone")] == ["stone/a.png"]
     assert len(found.files) == len(found.labels) == 25
+
+
+def test_linked_classes_are_predicted_as_they_are_trained_on_and_hidden_folders_are_not(
+    album, tmp_path
+):
+    (tmp_path / "apple").symlink_to(album / "apple")
+    paint(tmp_path / "leaf" / "a.png", GREEN)
+    paint(tmp_path / "leaf" / ".checkpoints" / "a.png", GREEN)
+    paint(tmp_path / ".trash" / "a.png", GREEN)
+    frame, _, (x, _) = images.new(tmp_path, None, 8)
+    assert frame["picture"].tolist() == list(images.folder(tmp_path, 8).files)
+    assert frame["class"].tolist() == ["apple"] * 12 + ["leaf"]
+    assert len(x) == 13
 
 
 def test_a_broken_picture_stops_training_unless_it_is_to_be_left_out(album, tmp_path):
@@ -339,9 +363,33 @@ def test_a_run_of_pictures_is_exported_as_it_predicts(trained, album, tmp_path):
 
 
 def test_weights_of_another_network_are_refused(trained, album, tmp_path, capsys):
-    given = ["--net", "resnet18", "--size", "16", "--epochs", "1", "--out", tmp_path / "no"]
-    assert call("train", album, *given, "--pretrained", trained / "first") == 2
-    assert "pretrained weights must be those of this --net" in capsys.readouterr().err
+    for net in ("resnet18", "resnet20_frn"):  # the latter has no running statistics
+        given = ["--net", net, "--size", "16", "--epochs", "1", "--out", tmp_path / "no"]
+        assert call("train", album, *given, "--pretrained", trained / "first") == 2
+        assert "pretrained weights must be those of this --net" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--net", "resnet20", "--members", "3"], "takes no --members and no --prior_gain"),
+        (["--net", "resnet20", "--prior_gain", "2"], "takes no --members and no --prior_gain"),
+        (["--net", "resnet20", "--strength=-1"], "strength must be positive and finite"),
+        (["--net", "resnet20", "--strength", "nan"], "strength must be positive and finite"),
+        (["--net", "resnet20", "--strength", "0"], "this prior follows it, got 0.0"),
+    ],
+)
+def test_settings_that_a_residual_network_has_not_are_refused(album, tmp_path, capsys, given, told):
+    assert call("train", album, "--size", "8", *given, "--out", tmp_path / "no") == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_pretrained_weights_are_for_a_residual_network(trained, album, tmp_path, capsys):
+    for data in (album, "diabetes"):
+        given = ["--pretrained", trained / "first", "--out", tmp_path / "no"]
+        assert call("train", data, *given) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "is for pictures and a resnet, got --net conv: choose a resnet, or" in said
 
 
 def test_a_net_for_pictures_is_refused_for_a_table(tmp_path, capsys):

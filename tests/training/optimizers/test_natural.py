@@ -355,6 +355,12 @@ def test_a_model_without_a_gaussian_posterior_is_refused():
         {"momentum": 1.0},
         {"rate": 1.0},
         {"memory": -1.0},
+        {"memory": math.nan},
+        {"damping": -1.0},
+        {"lr": -1.0},
+        {"lr": torch.tensor(math.nan)},
+        {"others_lr": -1.0},
+        {"others_decay": math.nan},
         {"clip": 0.0},
         {"widest": 0.0},
     ],
@@ -363,6 +369,35 @@ def test_impossible_settings_are_refused(bad):
     net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
     with pytest.raises(ValueError, match="must"):
         Natural(net, **{"num_data": 10} | bad)
+
+
+def test_parameters_in_the_place_of_modules_are_refused():
+    net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+    with pytest.raises(TypeError, match=r"takes modules, not their parameters.*got generator"):
+        Natural(net.parameters(), num_data=10)
+
+
+@pytest.mark.parametrize("name", ["loc", "rho"])
+def test_a_posterior_that_is_frozen_by_half_is_refused_and_not_left_alone(name):
+    x, y = regression()
+    net = bd.bayesianize(nn.Linear(3, 1), bd.FanIn())
+    objective = bd.Objective(bd.Gaussian(), num_data=40)
+    optimizer = Natural(net, objective, num_data=40)
+    net.posterior.get_parameter(name).requires_grad_(False)
+    objective(net, x, y).total.backward()
+    with pytest.raises(ValueError, match="freeze neither or both"):
+        optimizer.step()
+
+
+def test_a_group_that_is_added_later_learns_as_the_other_parameters_do():
+    net, later = bd.bayesianize(nn.Linear(3, 1), bd.FanIn()), nn.Linear(2, 1)
+    optimizer = Natural(net, num_data=40, lr=0.1)
+    optimizer.add_param_group({"params": later.parameters()})
+    before = later.weight.detach().clone()
+    later(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    # As torch's SGD with momentum after many such steps: 1/(1 - 0.9) of the rate.
+    torch.testing.assert_close(before - later.weight, torch.full((1, 2), 1.0))
 
 
 def test_two_processes_train_as_one_with_the_whole_batch(tmp_path):

@@ -64,6 +64,9 @@ class Images:
         check_fold(number)
         test, validation = self.batch == 0, self.batch == number
         rows = [mask.nonzero().squeeze(1) for mask in (~(test | validation), validation, test)]
+        rule = f"some class must have {FOLDS + 1} pictures or more, so that every part has some"
+        most = f"{self.labels.bincount().max()} in the largest of {len(self.classes)} classes"
+        ensure(all(map(len, rows)), f"{rule}, got {most} of {self.name}")
         parts = [Part(gathered(self.images, some), self.labels[some]) for some in rows]
         files = tuple(self.files[k] for k in rows[2].tolist()) if self.files else ()
         about = (None, self.name, self.target, self.notes, (), files)
@@ -121,23 +124,25 @@ def check_fold(number: int) -> None:
 
 def folder(path: Path, size: int | None = None, *, skip_broken: bool = False) -> Images:
     """The pictures of a folder with one folder per class, scaled to `size` pixels, 64 if None."""
-    kinds = sorted(each for each in path.iterdir() if each.is_dir() and each.name[0] != ".")
-    found = {file: kind.name for kind in kinds for file in below(kind)}
+    found = {file: file.relative_to(path).parts[0] for file in below(path) if file.parent != path}
     rule = "a folder of pictures must hold one folder per class, two at least with pictures in them"
-    got = f"{path} with {len(found)} pictures in {len(kinds)} folders"
+    got = f"{path} with {len(found)} pictures in {len(set(found.values()))} folders"
     ensure(len(set(found.values())) > 1, f"{rule}, got {got}")
     return _labelled(path, list(found), list(found.values()), CLASS, size, skip_broken)
 
 
 def below(path: Path) -> list[Path]:
-    """All pictures in a folder and those inside it; links to folders are not followed."""
-    places = list(itertools.islice(os.walk(path), MOST_FOLDERS + 1))
+    """All pictures in a folder and those inside it, none of them hidden; only classes are links."""
+    begun = [path, *(each for each in path.iterdir() if each.is_symlink() and each.is_dir())]
+    walked = itertools.chain.from_iterable(map(os.walk, begun))
+    places = list(itertools.islice(walked, MOST_FOLDERS + 1))
     rule = f"a folder of pictures must hold at most {MOST_FOLDERS:,} folders, got more in {path}"
     few = len(places) <= MOST_FOLDERS
     ensure(few, f"{rule}: name the folder that holds the pictures")
     found = (Path(place, name) for place, _, names in places for name in names)
-    ours = (each for each in found if each.suffix.lower() in ENDINGS and each.name[0] != ".")
-    return sorted(file for file in ours if file.is_file())
+    ours = (each for each in found if each.suffix.lower() in ENDINGS)
+    shown = (file for file in ours if "/." not in f"/{file.relative_to(path).as_posix()}")
+    return sorted(file for file in shown if file.is_file())
 
 
 def of_table(

@@ -265,9 +265,10 @@ def begin_with(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Put the weights of another network of this kind in place; the last layer may be another's."""
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     given = {name: tuple(value.shape) for name, value in weights.items()}
-    for name, shape in wanted.items():
-        fits = name.startswith(LAST) or given.get(name) == shape
-        rule = f"pretrained weights must be those of this --net: {name} must have the shape {shape}"
+    for name in wanted | given:
+        fits = name.startswith(LAST) or given.get(name) == wanted.get(name)
+        must = f"have the shape {wanted[name]}" if name in wanted else "not be there"
+        rule = f"pretrained weights must be those of this --net: {name} must {must}"
         ensure(fits, f"{rule}, got {given.get(name, 'none')}")
     fitting = {name: weights[name] for name in wanted if given.get(name) == wanted[name]}
     network.load_state_dict(fitting, strict=False)

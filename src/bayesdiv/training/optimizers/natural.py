@@ -76,14 +76,20 @@ class Natural(Optimizer):
         others_decay: float = 0.0,
         transform: Callable[[Advance], Advance] | None = None,
     ) -> None:
+        if not all(isinstance(module, nn.Module) for module in modules):
+            rule = "Natural takes modules, not their parameters: Natural(model, objective, …)"
+            raise TypeError(f"{rule}, got {', '.join(type(one).__name__ for one in modules)}")
         positive = {"num_data": num_data, "strength": strength, "clip": clip, "widest": widest}
         for name, value in positive.items():
             if not bool((torch.as_tensor(value) > 0).all()):
                 raise ValueError(f"{name} must be positive for a natural gradient, got {value}")
         if not 0 <= momentum < 1 or not 0 <= rate < 1:
             raise ValueError(f"momentum and rate must lie in [0, 1), got {momentum} and {rate}")
-        if memory < 0 or damping < 0:
-            raise ValueError(f"memory and damping must not be negative, got {memory} and {damping}")
+        own = lr if others_lr is None else others_lr
+        sizes = {"lr": lr, "others_lr": own, "others_decay": others_decay}
+        for name, value in (sizes | {"memory": memory, "damping": damping}).items():
+            if not bool((torch.as_tensor(value) >= 0).all()):
+                raise ValueError(f"{name} must be a number of at least 0, got {value}")
         inside = [part for module in modules for part in module.modules()]
         posteriors = dict.fromkeys(part for part in inside if isinstance(part, MeanField))
         if not posteriors:
@@ -94,7 +100,6 @@ class Natural(Optimizer):
         every = dict.fromkeys(p for module in modules for p in module.parameters())
         others = [p for p in every if id(p) not in taken and p.requires_grad]
         if others:
-            own = lr if others_lr is None else others_lr
             groups.append({"params": others, "lr": own, "weight_decay": others_decay})
         super().__init__(groups, {"lr": lr, "momentum": momentum, "capturable": True})
         for group in self.param_groups:  # a tensor of its own, which a schedule changes in place
@@ -121,8 +126,11 @@ class Natural(Optimizer):
 
     def _step_posterior(self, group: dict[str, Any]) -> None:
         loc, rho = group["params"]
-        if loc.grad is None or rho.grad is None:
+        if loc.grad is None and rho.grad is None:
             return
+        if loc.grad is None or rho.grad is None:
+            told = "Natural needs the gradients of both loc and rho of a posterior, got one"
+            raise ValueError(f"{told}: freeze neither or both, or use another optimizer")
         state = self._state(loc)
         state["step"].add_(1)
         if "precision" not in state:
@@ -154,7 +162,7 @@ class Natural(Optimizer):
             gradients = [p.grad for p in same if p.grad is not None]
             means = [state["momentum"] for state in states]
             torch._foreach_add_([state["step"] for state in states], 1)
-            decayed = torch._foreach_add(gradients, same, alpha=group["weight_decay"])
+            decayed = torch._foreach_add(gradients, same, alpha=group.get("weight_decay", 0.0))
             torch._foreach_lerp_(means, decayed, 1 - share)
             # As torch's SGD, whose momentum adds gradients up, in the same unit of rate.
             number = states[0]["step"].double()
