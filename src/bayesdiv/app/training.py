@@ -82,8 +82,10 @@ def _pretrained(given: str | None) -> dict[str, Tensor] | None:
     """The initial weights: of a file, or the means of a run."""
     if given is None:
         return None
-    if Path(given).is_dir():
-        model = plain(restore(Path(given))[0].model)
+    path = Path(given)
+    run = path.parent if path.name == runs.WEIGHTS else path  # of a run they hold means and scales
+    if (run / runs.SETTINGS).is_file() or path.is_dir():
+        model = plain(restore(run)[0].model)
         return {name.partition(".")[2]: own for name, own in model.state_dict().items()}
     try:
         return dict(load_file(given))

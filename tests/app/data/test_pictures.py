@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from bayesdiv import KL
 from bayesdiv.app import training as trainings
@@ -258,6 +259,15 @@ def trained(album, tmp_path_factory) -> Path:
     more = ["--pretrained", place / "first", "--out", place / "second"]
     assert call("train", album, *small, *more) == 0
     return place
+
+
+def test_the_weights_of_a_run_stand_for_the_run_to_begin_with(trained, album, tmp_path):
+    small = ["--size", "16", "--epochs", "1", "--test_samples", "2", "--net", "resnet20"]
+    file = trained / "first" / "weights.safetensors"
+    assert call("train", album, *small, "--pretrained", file, "--out", tmp_path / "third") == 0
+    places = trained / "second", tmp_path / "third"
+    wanted, found = (load_file(place / "weights.safetensors") for place in places)
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
 
 
 def test_the_run_of_a_folder_keeps_its_classes_and_the_recipe_of_images(trained):

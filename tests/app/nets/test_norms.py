@@ -43,6 +43,12 @@ def test_statistics_are_the_plain_mean_over_batches_and_the_mode_is_kept():
     assert torch.allclose(net[0].running_var, variances.mean(0), atol=1e-4)
     assert not any(module.training for module in net.modules())
     assert net[0].momentum == 0.1
+    once = iter(batches)
+    estimate_statistics(net, once)
+    assert torch.allclose(net[0].running_mean, means.mean(0), atol=1e-5)
+    with pytest.raises(ValueError, match="batches must hold one or more, got none"):
+        estimate_statistics(net, once)
+    assert torch.allclose(net[0].running_mean, means.mean(0), atol=1e-5)
 
 
 def test_statistics_over_draws_hold_the_noise_of_the_weights_and_those_at_the_mean_do_not():

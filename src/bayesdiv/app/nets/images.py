@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -188,8 +188,12 @@ def estimate_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
         >>> norm.running_mean, norm.running_var
         (tensor([4.]), tensor([2.]))
     """
+    rest = iter(batches)
+    first = next(rest, None)
+    if first is None:  # torch would leave means of 0
+        raise ValueError("batches must hold one or more, got none: an iterator serves once")
     with evaluating(model):  # after which each module is in its own mode, not in that of the whole
-        update_bn(batches, model)
+        update_bn(chain([first], rest), model)
 
 
 @dataclass(frozen=True)
