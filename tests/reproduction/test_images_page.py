@@ -1,6 +1,7 @@
 """The page on the image experiments: its tables are recomputed from the committed results."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -511,6 +512,13 @@ def test_the_extra_time_of_the_page_is_that_of_its_epochs():
         f"JS-G takes {first} % longer than KL [{low}, {high}], and so does JS-A [{', '.join(ends)}]"
         in text
     )
+
+
+def test_the_extra_time_by_samples_is_that_of_the_report():
+    text = " ".join(PAGE.read_text().split())
+    (extra,) = re.findall(r"a step takes ([0-9.]+) % longer than one of KL", text)
+    report = (PAGE.parent / "report.md").read_text()  # which another test computes again
+    assert f"extra time of JS-A by samples +{extra} [" in report
 
 
 def test_the_gap_with_the_authors_formulas_is_that_of_the_report():

@@ -328,6 +328,7 @@ REASONS = {
         all(abs(own - 39.72) < 1 for own in validated(v, "KL"))
         and all(0.45 < own / 41.78 < 0.55 for own in validated(v, "JS-A"))
         and compared(v, "JS-A over KL, authors' formulas").high < 0
+        and v.n == 1  # of the exact formulas
     ),
 }
 

@@ -194,7 +194,8 @@ def _check_same(folder: Path, there: dict[str, Any], wanted: dict[str, Any]) -> 
     count = "num_data" in changed  # from which some settings of the training follow
     given = ("data.",) if count else ("data.", "training.", "divergence")
     if "fingerprint" in changed and not any(name.startswith(given) for name in changed):
-        how = f" ({there.get('num_data')} to train on, now {wanted['num_data']})" * count
+        told = f" ({there.get('num_data')} to train on, now {wanted['num_data']})"
+        how = told if count else ""
         said = f"was started with different rows{how}: restore them, or choose another folder"
         raise runs.RunError(f"{folder} holds a run that {said}")
     free = {"version", "fingerprint"} if "fingerprint" in changed else {"version", "data.data"}

@@ -245,9 +245,10 @@ def _refuse(
     usual = "correct or remove it, fill it with --impute, or drop the column with --drop"
     remedy = remedy or f"{usual} {column.name}"
     if called == "numbers" and _with_commas(column.iloc[[row]]).all():
-        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(value)) is not None
+        grouped = re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", str(value))
+        either = " or, where commas group thousands, --decimal ." if grouped else ""
         rule += POINTS
-        remedy = "give --decimal ," + " or, where commas group thousands, --decimal ." * grouped
+        remedy = f"give --decimal ,{either}"
     raise DataError(f"{rule}, got {label_of(value)!r} in row {row + 1}", f": {remedy}")
 
 
