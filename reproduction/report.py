@@ -136,7 +136,8 @@ WHY = {
     "α = 0.1 and 0.3 it is undecided",
     "cifar100": "one fold has no interval",
     "loss_evolution": "KL underfits here, so it does not fit the training data better",
-    "time_per_epoch": "our rule for JS-A needs no samples, so it costs what KL does, within a tenth",
+    "time_per_epoch": "our rule for JS-A needs no samples, so it costs what KL does, "
+    "within a tenth",
     "uncertainty_metrics": "the ECE of KL varies too much over folds to decide; λKL lowers the NLL "
     "too",
     "tuned_cifar10": "α and λ depend on the scales of prior and start, which differ here",
